@@ -1,0 +1,140 @@
+"""Conversions between numpy and torch, and the checks that every public function runs on its input."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import DataError, ShapeError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["BoolArray", "FloatArray", "IntArray", "as_float", "frozen", "resolve_device", "to_tensor"]
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+
+def as_float(
+    a: ArrayLike | torch.Tensor,
+    name: str,
+    *,
+    ndim: int | None = None,
+    min_ndim: int = 0,
+    last: Sequence[int | None] = (),
+    finite: bool = True,
+) -> FloatArray:
+    """Return ``a`` as a float64 numpy array after checking its axes and values.
+
+    Parameters
+    ----------
+    a : array_like or torch.Tensor
+        Numbers, of any shape.
+    name : str
+        What the caller calls this argument; error messages repeat it.
+    ndim, min_ndim : int, optional
+        Exact or smallest number of axes.
+    last : sequence of int or None, optional
+        Sizes of the last axes; None leaves a size free.
+    finite : bool
+        Whether NaN and infinities are refused.
+
+    Returns
+    -------
+    ndarray of float64
+        A view of ``a`` where possible.
+
+    Raises
+    ------
+    ShapeError
+        If the axes do not fit.
+    DataError
+        If ``a`` is not numeric, or not finite.
+
+    Examples
+    --------
+    >>> as_float([[1, 2]], "X", min_ndim=2).dtype
+    dtype('float64')
+    """
+    torch = sys.modules.get("torch")  # a tensor can only exist if torch has been imported
+    if torch is not None and isinstance(a, torch.Tensor):
+        a = a.detach().cpu().numpy()
+    try:
+        out = np.asarray(a)
+        if out.dtype.kind == "c":
+            raise TypeError
+        out = out.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as exc:
+        raise DataError(f"{name} must be an array of real numbers, got {type(a).__name__}.") from exc
+    if ndim is not None and out.ndim != ndim:
+        raise ShapeError(f"{name} must have {ndim} axes, got shape {out.shape}.")
+    if out.ndim < max(min_ndim, len(last)):
+        raise ShapeError(f"{name} must have at least {max(min_ndim, len(last))} axes, got shape {out.shape}.")
+    tail = out.shape[out.ndim - len(last) :]
+    if any(want is not None and want != got for want, got in zip(last, tail, strict=True)):
+        want_text = ", ".join("any" if s is None else str(s) for s in last)
+        raise ShapeError(f"{name} must end in axes of sizes ({want_text}), got shape {out.shape}.")
+    if finite and not np.isfinite(out).all():
+        bad = np.argwhere(~np.isfinite(out))
+        at = tuple(int(i) for i in bad[0])
+        raise DataError(
+            f"{name} must be finite, but {len(bad)} of its {out.size} entries are NaN or infinite, the first at "
+            f"index {at}. Remove or mask them."
+        )
+    return out
+
+
+def frozen(a: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only copy of ``a``: records stay what they were when they were made."""
+    out = np.array(a)
+    out.setflags(write=False)
+    return out
+
+
+def resolve_device(device: str | None, instances: int = 1) -> str:
+    """Choose where torch computes: None is the CPU or ``SVMLIB_DEVICE``, "auto" asks the machine.
+
+    "auto" takes CUDA where it is present and at least 1,000 instances run side by side: below that,
+    starting kernels costs more than they save.
+    """
+    chosen = device or os.environ.get("SVMLIB_DEVICE") or "cpu"
+    if chosen != "auto" and not chosen.startswith(("cpu", "cuda", "mps")):
+        raise DataError(f'device must be None, "cpu", "cuda" or "auto", got {chosen!r}.')
+    if chosen == "cpu":
+        return chosen
+    import torch
+
+    if chosen == "auto":
+        return "cuda" if torch.cuda.is_available() and instances >= 1000 else "cpu"
+    if chosen.startswith("cuda") and not torch.cuda.is_available():
+        raise DataError(
+            f"device={chosen!r} was asked for, but torch {torch.__version__} sees no CUDA device. "
+            'Install a CUDA build of torch, or pass device="cpu".'
+        )
+    return chosen
+
+
+def to_tensor(a: NDArray[Any], device: str = "cpu") -> torch.Tensor:
+    """Copy a numpy array into a float64 (or integer, or boolean) tensor on ``device``."""
+    import torch
+
+    return torch.tensor(np.ascontiguousarray(a), device=device)
+
+
+def torch_normals(seed: int, *shapes: tuple[int, ...]) -> list[FloatArray]:
+    """Draw float32 standard normals with torch's generator, one array after the other.
+
+    The papers' data come from ``torch.randn`` under a seed; drawing the same stream here makes their
+    instances ours to the last bit.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator).numpy() for shape in shapes]

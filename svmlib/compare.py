@@ -1,0 +1,197 @@
+"""Measures that compare matrices, distributions and token selections: functions of arrays alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from . import norms
+from .arrays import FloatArray, IntArray, as_float
+from .errors import ShapeError
+
+__all__ = ["angle", "correlation", "entropy", "margins", "rank", "token_index"]
+
+
+def _unit_pair(A: ArrayLike, B: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    a, b = as_float(A, "A", min_ndim=2, finite=False), as_float(B, "B", min_ndim=2, finite=False)
+    if a.shape[-2:] != b.shape[-2:]:
+        raise ShapeError(f"A and B must hold matrices of one size, got shapes {a.shape} and {b.shape}.")
+    if a.ndim == b.ndim + 1:  # iterates (..., r, d, e) against one matrix (..., d, e)
+        b = b[..., None, :, :]
+    try:
+        np.broadcast_shapes(a.shape, b.shape)
+    except ValueError:
+        raise ShapeError(f"The leading axes of A and B do not fit: shapes {a.shape} and {b.shape}.") from None
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return a / norms.FRO._value(a)[..., None, None], b / norms.FRO._value(b)[..., None, None]
+
+
+def correlation(A: ArrayLike, B: ArrayLike) -> FloatArray:
+    r"""Cosine of the angle between matrices, :math:`\langle A,B\rangle/(\|A\|_F\|B\|_F)`.
+
+    Parameters
+    ----------
+    A : array_like, shape (..., d, e)
+        Matrices. With one axis more than ``B`` (iterates, shape (..., r, d, e)) each iterate is compared
+        with the same matrix.
+    B : array_like, shape (..., d, e)
+        Matrices.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        Correlations in [-1, 1]; NaN where a matrix is 0 or NaN.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not fit.
+
+    Examples
+    --------
+    >>> float(correlation([[1.0, 0.0]], [[1.0, 1.0]]).round(4))
+    0.7071
+    """
+    a, b = _unit_pair(A, B)
+    return np.asarray(np.clip((a * b).sum(axis=(-2, -1)), -1.0, 1.0))
+
+
+def angle(A: ArrayLike, B: ArrayLike) -> FloatArray:
+    r"""Angle between matrices in radians, accurate for small angles too.
+
+    Computed as :math:`2\operatorname{atan2}(\|a-b\|,\|a+b\|)` of the normalised matrices, since the
+    arc cosine of a correlation loses everything below :math:`10^{-8}`.
+
+    Parameters
+    ----------
+    A, B : array_like, shape (..., d, e)
+        Matrices; ``A`` may have an iterate axis more, as in :func:`correlation`.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        Angles in [0, pi]; NaN where a matrix is 0 or NaN.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not fit.
+    """
+    a, b = _unit_pair(A, B)
+    return np.asarray(2.0 * np.arctan2(norms.FRO._value(a - b), norms.FRO._value(a + b)))
+
+
+def rank(A: ArrayLike, rtol: float = 1e-6) -> IntArray:
+    """Number of singular values above ``rtol`` times the largest; 0 for a zero matrix.
+
+    Parameters
+    ----------
+    A : array_like, shape (..., d, e)
+        Finite matrices.
+    rtol : float
+        Relative threshold.
+
+    Returns
+    -------
+    ndarray of int, shape (...)
+        Ranks.
+
+    Raises
+    ------
+    DataError
+        If an entry is NaN: a missing solution has no rank.
+    """
+    s = np.linalg.svd(as_float(A, "A", min_ndim=2), compute_uv=False)
+    return np.asarray(((s > rtol * s[..., :1]) & (s > 0)).sum(-1), dtype=np.int64)
+
+
+def entropy(p: ArrayLike, axis: int = -1) -> FloatArray:
+    r"""Shannon entropy :math:`-\sum_t p_t\log p_t` in nats, with :math:`0\log0=0`.
+
+    Parameters
+    ----------
+    p : array_like
+        Probabilities; their sum along ``axis`` is not checked.
+    axis : int
+        Axis of the distribution.
+
+    Returns
+    -------
+    ndarray
+        Entropies.
+    """
+    probability = as_float(p, "p")
+    logs = np.log(np.where(probability > 0, probability, 1.0))
+    return np.asarray(-(probability * logs).sum(axis=axis))
+
+
+def token_index(tokens: ArrayLike, shape: tuple[int, ...]) -> IntArray:
+    """Check token positions against scores of shape (..., n, T) and broadcast them to (..., n).
+
+    Parameters
+    ----------
+    tokens : array_like of int, shape (..., n) or broadcastable to it
+        Positions, 0 to T - 1.
+    shape : tuple of int
+        (..., n, T).
+
+    Returns
+    -------
+    ndarray of int, shape (..., n)
+
+    Raises
+    ------
+    ShapeError
+        If the positions do not fit the shape, are not integers, or lie outside 0 to T - 1.
+    """
+    got = np.asarray(as_float(tokens, "tokens"))
+    index = got.astype(np.int64)
+    if (index != got).any():
+        raise ShapeError("tokens must be integers: positions of the selected token in each sequence.")
+    if index.size and (index.min() < 0 or index.max() >= shape[-1]):
+        raise ShapeError(
+            f"tokens must lie in 0..{shape[-1] - 1} for sequences of T={shape[-1]} tokens, "
+            f"got values from {index.min()} to {index.max()}."
+        )
+    if index.ndim == 0 or index.shape[-1] != shape[-2]:
+        raise ShapeError(f"tokens must have shape (..., n) with n={shape[-2]}, got {index.shape}.")
+    try:
+        return np.broadcast_to(index, shape[:-1])
+    except ValueError:
+        raise ShapeError(f"tokens must have shape {shape[:-1]} or broadcast to it, got {index.shape}.") from None
+
+
+def margins(W: ArrayLike, X: ArrayLike, z: ArrayLike, tokens: ArrayLike) -> FloatArray:
+    r"""Margins :math:`(x_{i\alpha_i}-x_{it})^\top W z_i` of the selected token over every token.
+
+    Parameters
+    ----------
+    W : array_like, shape (..., d, d)
+        Attention weights, mapping queries to keys.
+    X : array_like, shape (..., n, T, d)
+        Tokens.
+    z : array_like, shape (..., n, d)
+        Queries.
+    tokens : array_like of int, shape (..., n)
+        Selected token of each sequence.
+
+    Returns
+    -------
+    ndarray, shape (..., n, T)
+        Margins, in units of logits; infinite at the selected token itself.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not fit.
+    """
+    x = as_float(X, "X", min_ndim=3)
+    d = x.shape[-1]
+    query = as_float(z, "z", last=(x.shape[-3], d))
+    weights = as_float(W, "W", last=(d, d), finite=False)
+    index = token_index(tokens, x.shape[:-1])
+    # subtracting the tokens before the product keeps small margins between near tokens exact
+    delta = np.take_along_axis(x, index[..., None, None], axis=-2) - x
+    mapped = query @ np.swapaxes(weights, -1, -2)
+    out = np.einsum("...ntd,...nd->...nt", delta, mapped)
+    return np.where(np.arange(x.shape[-2]) == index[..., None], np.inf, out)

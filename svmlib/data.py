@@ -1,0 +1,381 @@
+r"""Data of one attention layer: tokens, queries, labels and a head, and ways to make them.
+
+A layer reads tokens :math:`x_{it}` and a query :math:`z_i`, weighs the tokens by
+:math:`s_i=\mathbb S(X_iWz_i)` and passes :math:`u_i=X_i^\top s_i` to a head
+(Tarzanagh et al. 2023, *Transformers as Support Vector Machines*, section 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .arrays import BoolArray, FloatArray, IntArray, as_float, frozen, torch_normals
+from .compare import token_index
+from .errors import DataError, ShapeError
+
+__all__ = ["Problem", "planar", "planted_problem", "random_problem", "self_attention"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    r"""Sequences with their queries and labels, and the head that reads the attention output.
+
+    All arrays may carry the same leading batch axes, and one without them is shared by the batch.
+
+    Parameters
+    ----------
+    X : array_like, shape (..., n, T, d)
+        Tokens: n sequences of T tokens in d dimensions.
+    z : array_like, shape (..., n, d)
+        Queries.
+    y : array_like, shape (..., n)
+        Labels, each +1 or -1.
+    v : array_like, shape (..., d), optional
+        Linear head :math:`u\mapsto v^\top u`.
+    head : callable, optional
+        Any other head: maps tensors (..., d) to (...), see :mod:`svmlib.attention`. Exclusive with ``v``.
+    mask : array_like of bool, shape (..., n, T), optional
+        True where there is a token, for sequences of unequal length. Masked entries of X are set to 0.
+
+    Raises
+    ------
+    ShapeError
+        If shapes do not fit, or a size is 0.
+    DataError
+        If values are not finite, labels are not ±1, a sequence has no token, or both ``v`` and ``head`` are given.
+
+    Examples
+    --------
+    >>> p = Problem(X=[[[0.0, 1.0], [1.0, 0.0]]], z=[[1.0, 0.0]], y=[1], v=[0.0, 2.0])
+    >>> p.scores
+    array([[2., 0.]])
+    >>> p.optimal
+    array([0])
+    """
+
+    X: FloatArray
+    z: FloatArray
+    y: FloatArray
+    v: FloatArray | None = None
+    head: Callable[[Any], Any] | None = field(default=None, kw_only=True)
+    mask: BoolArray | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        x = as_float(self.X, "X", min_ndim=3, finite=False)
+        n, T, d = x.shape[-3:]
+        if min(n, T, d) < 1:
+            raise ShapeError(f"X must have shape (..., n, T, d) with n, T, d >= 1, got {x.shape}.")
+        z = as_float(self.z, "z", last=(n, d))
+        y = as_float(self.y, "y", last=(n,))
+        if not np.isin(y, (-1.0, 1.0)).all():
+            raise DataError(f"y must hold labels +1 and -1, got the values {np.unique(y)[:5].tolist()}.")
+        parts: dict[str, tuple[Any, int]] = {"X": (x, 3), "z": (z, 2), "y": (y, 1)}
+        if self.v is not None:
+            if self.head is not None:
+                raise DataError("Give either v (a linear head) or head (any callable), not both.")
+            parts["v"] = (as_float(self.v, "v", last=(d,)), 1)
+        elif self.head is not None and not callable(self.head):
+            raise DataError(f"head must be callable, (..., d) -> (...), got {type(self.head).__name__}.")
+        if self.mask is not None:
+            parts["mask"] = (self._checked_mask(self.mask, n, T), 2)
+        batch = self._batch_of(parts)
+        full = {k: np.broadcast_to(a, batch + a.shape[a.ndim - own :]) for k, (a, own) in parts.items()}
+        if "mask" in full:
+            full["X"] = np.where(full["mask"][..., None], full["X"], 0.0)
+        as_float(full["X"], "X")
+        for name, value in full.items():
+            object.__setattr__(self, name, frozen(value))
+
+    @staticmethod
+    def _checked_mask(mask: ArrayLike, n: int, T: int) -> BoolArray:
+        flags = as_float(mask, "mask", last=(n, T))
+        if not np.isin(flags, (0.0, 1.0)).all():
+            raise DataError("mask must be boolean: True where there is a token.")
+        if not flags.any(axis=-1).all():
+            raise DataError("mask leaves a sequence without any token; every sequence needs at least one.")
+        return flags.astype(bool)
+
+    @staticmethod
+    def _batch_of(parts: dict[str, tuple[Any, int]]) -> tuple[int, ...]:
+        leads = {name: a.shape[: a.ndim - own] for name, (a, own) in parts.items()}
+        try:
+            return np.broadcast_shapes(*leads.values())
+        except ValueError:
+            raise ShapeError(
+                "The leading (batch) axes do not fit: " + ", ".join(f"{k} has {s}" for k, s in leads.items()) + "."
+            ) from None
+
+    @property
+    def n(self) -> int:
+        """Number of sequences."""
+        return int(self.X.shape[-3])
+
+    @property
+    def T(self) -> int:
+        """Number of tokens of a sequence."""
+        return int(self.X.shape[-2])
+
+    @property
+    def d(self) -> int:
+        """Dimension of a token."""
+        return int(self.X.shape[-1])
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes, () for a single problem."""
+        return tuple(self.X.shape[:-3])
+
+    @property
+    def visible(self) -> BoolArray:
+        """(..., n, T) True where there is a token."""
+        return np.ones(self.X.shape[:-1], dtype=bool) if self.mask is None else self.mask
+
+    @property
+    def scores(self) -> FloatArray:
+        r"""(..., n, T) token scores :math:`\gamma_{it}=y_iv^\top x_{it}`; minus infinity at masked tokens.
+
+        Raises
+        ------
+        DataError
+            If the head is not linear: a token then has no fixed score.
+        """
+        if self.v is None:
+            raise DataError(
+                "Token scores need a linear head v; this problem has none. Pass v= to Problem, or name the "
+                "selected tokens yourself (tokens=)."
+            )
+        gamma = self.y[..., None] * np.einsum("...ntd,...d->...nt", self.X, self.v)
+        return np.where(self.visible, gamma, -np.inf)
+
+    @property
+    def optimal(self) -> IntArray:
+        """(..., n) best-scored token of each sequence, the first one in a tie (see ``tied``)."""
+        return np.asarray(self.scores.argmax(-1), dtype=np.int64)
+
+    @property
+    def tied(self) -> BoolArray:
+        """(..., n) whether another token shares the best score up to round-off: the theory excludes that."""
+        gamma = self.scores
+        best = gamma.max(-1, keepdims=True)
+        scale = np.abs(np.where(np.isfinite(gamma), gamma, 0.0)).max(-1, keepdims=True)
+        return np.asarray((gamma >= best - 1e-14 * scale).sum(-1) > 1)
+
+    def differences(self, tokens: ArrayLike | None = None) -> FloatArray:
+        r"""(..., n, T, d) differences :math:`x_{i\alpha_i}-x_{it}`; 0 at masked tokens.
+
+        Parameters
+        ----------
+        tokens : array_like of int, shape (..., n), optional
+            Selected tokens :math:`\alpha`; the optimal tokens by default.
+
+        Returns
+        -------
+        ndarray, shape (..., n, T, d)
+        """
+        index = self.checked_tokens(tokens)
+        delta = np.take_along_axis(self.X, index[..., None, None], axis=-2) - self.X
+        return np.where(self.visible[..., None], delta, 0.0)
+
+    def checked_tokens(self, tokens: ArrayLike | None = None) -> IntArray:
+        """(..., n) selected tokens, checked and broadcast to the batch; the optimal tokens by default.
+
+        Raises
+        ------
+        ShapeError
+            If the positions do not fit.
+        DataError
+            If a masked token is selected.
+        """
+        index = self.optimal if tokens is None else token_index(tokens, self.X.shape[:-1])
+        if self.mask is not None and not np.take_along_axis(self.mask, index[..., None], -1).all():
+            raise DataError("tokens selects a masked position; choose tokens that the mask leaves visible.")
+        return index
+
+    def __getitem__(self, key: Any) -> Problem:
+        """Pick from the batch: ``p[3]`` is one problem, ``p[:10]`` a smaller batch."""
+        if not self.batch_shape:
+            raise ShapeError("This problem has no batch axes to index; its arrays are p.X, p.z, p.y, p.v.")
+        rest: dict[str, Any] = {"head": self.head, "mask": None if self.mask is None else self.mask[key]}
+        return Problem(self.X[key], self.z[key], self.y[key], None if self.v is None else self.v[key], **rest)
+
+    def __repr__(self) -> str:
+        head = "linear head" if self.v is not None else "no head" if self.head is None else "head"
+        batch = f", batch {self.batch_shape}" if self.batch_shape else ""
+        return f"Problem(n={self.n}, T={self.T}, d={self.d}{batch}, {head})"
+
+
+def self_attention(X: ArrayLike, y: ArrayLike, v: ArrayLike | None = None, **rest: Any) -> Problem:
+    """Problem whose query is the first token of each sequence, z_i = x_i1.
+
+    Parameters
+    ----------
+    X, y, v
+        As for :class:`Problem`; ``head`` and ``mask`` too.
+    **rest : dict
+        Passed on to :class:`Problem`.
+
+    Returns
+    -------
+    Problem
+        The self-attention problem.
+    """
+    tokens = as_float(X, "X", min_ndim=3)
+    return Problem(tokens, tokens[..., 0, :], y, v, **rest)  # type: ignore[arg-type]
+
+
+def _unit(a: FloatArray) -> FloatArray:
+    return np.asarray(a / np.linalg.norm(a, axis=-1, keepdims=True))
+
+
+def _positive(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if int(size) != size or size < 1:
+            raise ShapeError(f"{name} must be a positive integer, got {size!r}.")
+
+
+def random_problem(
+    n: int, T: int, d: int, batch: int | None = None, seed: int = 0, self_attention: bool = False
+) -> Problem:
+    r"""Random data of the papers: a unit head, fair labels, tokens and queries uniform on the sphere.
+
+    Element b of a batch has its own seed, ``seed + b``, and draws v, y, X, z in this order in float32
+    from torch's generator, as the papers' experiments do, so seeds name the same instances (up to one
+    rounding in float32, by which two ways of normalising a vector differ).
+
+    Parameters
+    ----------
+    n, T, d : int
+        Sequences, tokens a sequence, dimension.
+    batch : int, optional
+        Number of instances; None gives one problem without a batch axis.
+    seed : int
+        Seed of the first instance.
+    self_attention : bool
+        Whether the query is the first token rather than a draw of its own.
+
+    Returns
+    -------
+    Problem
+        With linear head.
+
+    Raises
+    ------
+    ShapeError
+        If a size is not a positive integer.
+
+    Examples
+    --------
+    >>> random_problem(n=6, T=8, d=10, batch=100)
+    Problem(n=6, T=8, d=10, batch (100,), linear head)
+    """
+    _positive(n=n, T=T, d=d, batch=1 if batch is None else batch)
+    X, z, y, v = [], [], [], []
+    for b in range(1 if batch is None else batch):
+        drawn = torch_normals(seed + b, (d,), (n,), (n, T, d), (n, d))
+        head, label, tokens, query = drawn  # normalised in float32 too, before they are widened
+        v.append(_unit(head))
+        y.append(np.where(label < 0, -1.0, 1.0))
+        X.append(_unit(tokens))
+        z.append(X[-1][:, 0] if self_attention else _unit(query))
+    arrays = [np.stack(a) if batch is not None else a[0] for a in (X, z, y, v)]
+    return Problem(*arrays)
+
+
+def planar(which: int) -> Problem:
+    r"""Either of the two planar instances that the papers draw: n = 2 sequences in d = 2 dimensions.
+
+    Parameters
+    ----------
+    which : int
+        1: T = 3 tokens each, two clouds beside each other. 2: T = 5, one good token in front of a cloud each.
+
+    Returns
+    -------
+    Problem
+        With linear head and labels +1.
+
+    Raises
+    ------
+    DataError
+        If ``which`` is neither 1 nor 2.
+    """
+    if which not in (1, 2):
+        raise DataError(f"which must be 1 or 2, got {which!r}.")
+    v, X, z = torch_normals((1, 3)[which - 1], (2,), (2, (3, 5)[which - 1], 2), (2, 2))
+    if which == 1:
+        X = np.float32(0.3) * X + np.array([[[-1.0, 0.0]], [[1.0, 0.0]]], dtype=np.float32)
+    else:
+        X = np.float32(0.5) * X + np.array([-1.0, 0.0], dtype=np.float32)
+        X[:, 0] = [[1.0, 0.5], [1.0, -0.5]]
+    return Problem(X, _unit(z), [1, 1], _unit(v))
+
+
+def planted_problem(
+    n: int, T: int, d: int, batch: int | None = None, seed: int = 0
+) -> tuple[Problem, FloatArray]:
+    r"""Instance whose SVM solution is known in closed form, for the Frobenius norm.
+
+    The queries are orthogonal, and so are the differences :math:`\delta_{it}` between the optimal token and
+    the others of one sequence. Then all constraints of the SVM are orthogonal to each other and
+
+    .. math:: W^{mm}=\sum_{i,t}\frac{\delta_{it}z_i^\top}{\|\delta_{it}\|^2\|z_i\|^2}.
+
+    Every token is a support token, and all tokens but the optimal one have score 0.
+
+    Parameters
+    ----------
+    n, T, d : int
+        Sizes, with :math:`d\ge n` and :math:`d\ge T-1`.
+    batch : int, optional
+        Number of instances; None gives one problem without a batch axis.
+    seed : int
+        Seed.
+
+    Returns
+    -------
+    problem : Problem
+        The optimal token stands at a random position.
+    W : ndarray, shape (..., d, d)
+        The solution.
+
+    Raises
+    ------
+    ShapeError
+        If d is too small.
+    """
+    _positive(n=n, T=T, d=d, batch=1 if batch is None else batch)
+    if d < max(n, T - 1):
+        raise ShapeError(f"planted_problem needs d >= max(n, T-1) = {max(n, T - 1)}, got d={d}.")
+    made = [_planted(n, T, d, np.random.default_rng([seed, b])) for b in range(batch or 1)]
+    arrays = [np.stack(a) if batch is not None else a[0] for a in zip(*made, strict=True)]
+    return Problem(*arrays[:4]), arrays[4]
+
+
+def _planted(n: int, T: int, d: int, rng: np.random.Generator) -> tuple[FloatArray, ...]:
+    z = np.linalg.qr(rng.normal(size=(d, d)))[0][:n] * rng.uniform(0.5, 2.0, (n, 1))
+    v = _unit(rng.normal(size=d))
+    y = rng.choice([-1.0, 1.0], n)
+    X, W = np.empty((n, T, d)), np.zeros((d, d))
+    for i in range(n):
+        # Orthogonal directions, turned so that each of them has the same positive inner product with
+        # y v: all differences then carry the score 1, and every token but the optimal one scores 0.
+        delta = np.linalg.qr(rng.normal(size=(d, d)))[0][: T - 1]
+        if T > 1:
+            basis = np.linalg.qr(np.c_[y[i] * v, rng.normal(size=(d, d - 1))])[0]
+            basis[:, 0] = y[i] * v
+            even = np.linalg.qr(np.c_[np.ones(T - 1), rng.normal(size=(T - 1, T - 2))])[0] if T > 2 else np.ones((1, 1))
+            even[:, 0] = 1.0 / np.sqrt(T - 1)
+            delta = even @ basis[:, : T - 1].T * np.sqrt(T - 1)
+        best = rng.integers(T)
+        anchor = rng.normal(size=d)
+        anchor += (1.0 - y[i] * anchor @ v) * y[i] * v  # score of the optimal token: 1
+        others = np.delete(np.arange(T), best)
+        X[i, best] = anchor
+        X[i, others] = anchor - delta
+        W += sum((np.outer(r, z[i]) / (r @ r) for r in delta), np.zeros((d, d))) / (z[i] @ z[i])
+    return X, z, y, v, W

@@ -1,0 +1,383 @@
+r"""Gradient descent on attention weights, with closed-form gradients and many instances at once.
+
+Training sends the weights to infinity, so the interesting part of a run begins where softmax has long
+saturated. See :mod:`svmlib.attention` for the gradient that stays right there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ._pivoted import LOSSES, Layer, get_loss
+from .arrays import FloatArray, IntArray, frozen, resolve_device, to_tensor
+from .attention import Direct, Factored, Weights, check_weights
+from .data import Problem
+from .errors import DataError, SolverError
+
+__all__ = ["LOSSES", "Rule", "Run", "gradient_descent", "infimum", "normalized", "record_steps", "train"]
+
+CPU_WORKSPACE = 1 << 17  # doubles of the largest temporary: what a core's cache holds
+CUDA_WORKSPACE = 1 << 26
+CHECK_EVERY = 100  # steps between two looks for NaN
+
+
+class Rule(NamedTuple):
+    """An update rule: two pure functions.
+
+    ``init(B)`` makes the state; ``update(sizes, log_scale, state)`` gets the norm of every block of the scaled
+    gradient, shape (B,), and the logarithm of the scale, and returns the factors by which the blocks of the
+    scaled negative gradient are multiplied, with the new state.
+    """
+
+    name: str
+    init: Callable[[int], Any]
+    update: Callable[[tuple[Tensor, ...], Tensor, Any], tuple[tuple[Tensor, ...], Any]]
+
+
+def _check_rate(rate: float) -> float:
+    if not (isinstance(rate, (int, float)) and np.isfinite(rate) and rate > 0):
+        raise DataError(f"The step size must be a positive number, got {rate!r}.")
+    return float(rate)
+
+
+def gradient_descent(rate: float) -> Rule:
+    r"""Plain gradient descent, :math:`W\leftarrow W-\eta\nabla\mathcal L(W)`.
+
+    Parameters
+    ----------
+    rate : float
+        Step size :math:`\eta>0`.
+
+    Returns
+    -------
+    Rule
+        For :func:`train`.
+    """
+    eta = _check_rate(rate)
+
+    def update(sizes: tuple[Tensor, ...], log_scale: Tensor, state: Any) -> tuple[tuple[Tensor, ...], Any]:
+        return (eta * log_scale.exp(),) * len(sizes), state
+
+    return Rule(f"gradient descent, rate {rate:g}", lambda B: None, update)
+
+
+def normalized(rate: float) -> Rule:
+    r"""Normalised gradient descent, :math:`W\leftarrow W-\eta\nabla\mathcal L/\|\nabla\mathcal L\|_F`.
+
+    For factors (K, Q) each factor is divided by the norm of its own gradient, as in the papers'
+    experiments. Where the gradient is exactly 0 nothing moves.
+
+    Parameters
+    ----------
+    rate : float
+        Length of a step, :math:`\eta>0`.
+
+    Returns
+    -------
+    Rule
+        For :func:`train`.
+    """
+    eta = _check_rate(rate)
+
+    def update(sizes: tuple[Tensor, ...], log_scale: Tensor, state: Any) -> tuple[tuple[Tensor, ...], Any]:
+        return tuple(torch.where(size > 0, eta / size, 0.0) for size in sizes), state
+
+    return Rule(f"normalised gradient descent, rate {rate:g}", lambda B: None, update)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """What a training run recorded. All arrays are read-only float64 unless said."""
+
+    steps: IntArray
+    """(r,) numbers of completed steps at which something was recorded."""
+    W: FloatArray
+    """(..., r, d, d) attention matrices; K Q^T for factors."""
+    loss: FloatArray
+    """(..., r) training loss."""
+    gap: FloatArray
+    """(..., r) loss above its infimum, accurate however small; NaN for a nonlinear head."""
+    top_probability: FloatArray
+    """(..., r, n) largest attention probability of each sequence."""
+    top_token: IntArray
+    """(..., r, n) token that has it."""
+    weights: Weights
+    """Final weights: pass them to ``train`` to continue."""
+
+    @property
+    def selected(self) -> IntArray:
+        """(..., n) token with the largest probability at the end."""
+        return np.asarray(self.top_token[..., -1, :])
+
+    def __repr__(self) -> str:
+        return (
+            f"Run({self.steps[-1]} steps, {len(self.steps)} recorded, W {self.W.shape}, "
+            f"mean loss {self.loss[..., -1].mean():.6g})"
+        )
+
+
+def record_steps(record: int | Iterable[int] | None, steps: int) -> IntArray:
+    """Turn the ``record`` argument of :func:`train` into sorted step numbers.
+
+    Parameters
+    ----------
+    record : int, iterable of int or None
+        Steps to record, or about how many: a number spreads them geometrically from 1 to ``steps`` and adds 0.
+        None means 50.
+    steps : int
+        Length of the run.
+
+    Returns
+    -------
+    ndarray of int
+        Steps without repetition, the last one always among them.
+
+    Raises
+    ------
+    DataError
+        If a step lies outside 0 to ``steps``.
+
+    Examples
+    --------
+    >>> record_steps([10, 100], 1000).tolist()
+    [10, 100, 1000]
+    >>> record_steps(4, 1000).tolist()
+    [0, 1, 10, 100, 1000]
+    """
+    if not (isinstance(steps, (int, np.integer)) and steps >= 0):
+        raise DataError(f"steps must be a whole number >= 0, got {steps!r}.")
+    if record is None or isinstance(record, (int, np.integer)):
+        count = 50 if record is None else int(record)
+        if count < 1:
+            raise DataError(f"record must be at least 1, got {count}.")
+        spread = np.geomspace(1, max(steps, 1), count).round() if steps else np.zeros(1)
+        asked = np.r_[0, spread[-1:] if count == 1 else spread]
+    else:
+        asked = np.array(sorted(record), dtype=float)
+        if asked.size and not (np.isfinite(asked).all() and (asked == asked.round()).all()):
+            raise DataError("record must hold whole numbers of steps.")
+        if asked.size and (asked[0] < 0 or asked[-1] > steps):
+            raise DataError(f"record must lie in 0..{steps}, got steps from {asked[0]:g} to {asked[-1]:g}.")
+    return np.unique(np.r_[asked, steps]).astype(np.int64)
+
+
+def infimum(problem: Problem, loss: str = "logistic") -> FloatArray:
+    r"""Infimum of the loss over all weights if the optimal tokens can be separated.
+
+    :math:`\mathcal L_\ast=\frac1n\sum_i\ell(\gamma_{i\,\mathrm{opt}_i})`, never attained at finite weights.
+
+    Parameters
+    ----------
+    problem : Problem
+        With linear head.
+    loss : str
+        "logistic", "exponential" or "linear".
+
+    Returns
+    -------
+    ndarray, shape (...)
+    """
+    best = problem.scores.max(-1)
+    value = get_loss(loss).value(torch.from_numpy(np.ascontiguousarray(best))).numpy()
+    return np.asarray(value.mean(-1))
+
+
+class _DirectState:
+    # W is never formed while training: the layer needs P_i = W z_i only, and W itself is
+    # W(0) + sum_i S_i z_i', where S accumulates the steps.
+    def __init__(self, layer: Layer, weights: Direct, device: str) -> None:
+        start = np.asarray(weights.W).reshape(-1, layer.d, layer.d)
+        self.layer, self.start = layer, to_tensor(start.transpose(1, 2, 0), device)
+        self.P = (self.start[:, :, None] * layer.z).sum(1)
+        self.sum = torch.zeros_like(self.P)
+
+    def mapped(self) -> Tensor:
+        return self.P
+
+    def step(self, rows: Tensor, log_scale: Tensor, rule: Rule, state: Any) -> Any:
+        seen = (rows[:, :, None] * self.layer.gram).sum(1)  # what the step does to each W z_i
+        size = (rows * seen).sum((0, 1)).clamp_min(0.0).sqrt()
+        (factor,), state = rule.update((size,), log_scale, state)
+        self.P = self.P + factor * seen
+        self.sum = self.sum + factor * rows
+        return state
+
+    def weights(self) -> Direct:
+        W = self.start + (self.sum[:, None] * self.layer.z).sum(2)
+        return Direct(W.permute(2, 0, 1).cpu().numpy())
+
+
+class _FactoredState:
+    # The same for (K, Q): the layer needs q_i = Q' z_i only.
+    def __init__(self, layer: Layer, weights: Factored, device: str) -> None:
+        self.layer = layer
+        self.K, self.start = (
+            to_tensor(np.asarray(a).reshape(-1, layer.d, np.shape(a)[-1]).transpose(1, 2, 0), device) for a in weights
+        )
+        self.q = (self.start[:, :, None] * layer.z[:, None]).sum(0)  # (m, n, B)
+        self.sum = torch.zeros_like(self.q)
+
+    def mapped(self) -> Tensor:
+        return (self.K[:, :, None] * self.q).sum(1)
+
+    def step(self, rows: Tensor, log_scale: Tensor, rule: Rule, state: Any) -> Any:
+        grad_K = (rows[:, None] * self.q).sum(2)
+        pulled = (self.K[:, :, None] * rows[:, None]).sum(0)  # K' r_i; grad_Q = sum_i z_i (K' r_i)'
+        seen = (pulled[:, :, None] * self.layer.gram).sum(1)
+        size_Q = (pulled * seen).sum((0, 1)).clamp_min(0.0).sqrt()
+        size_K = grad_K.square().sum((0, 1)).sqrt()
+        (factor_K, factor_Q), state = rule.update((size_K, size_Q), log_scale, state)
+        self.K = self.K + factor_K * grad_K
+        self.q = self.q + factor_Q * seen
+        self.sum = self.sum + factor_Q * pulled
+        return state
+
+    def weights(self) -> Factored:
+        Q = self.start + (self.layer.z[:, None] * self.sum).sum(2)
+        return Factored(self.K.permute(2, 0, 1).cpu().numpy(), Q.permute(2, 0, 1).cpu().numpy())
+
+
+def _chunk_size(problem: Problem, weights: Weights, device: str) -> int:
+    if problem.head is not None:
+        return 1 << 62  # a head may hold parameters of its own for every instance
+    width = np.shape(weights[-1])[-1]
+    largest = problem.n * problem.d * max(problem.T, problem.n, width)
+    return max(1, (CUDA_WORKSPACE if device.startswith("cuda") else CPU_WORKSPACE) // largest)
+
+
+def train(
+    problem: Problem,
+    weights: Weights,
+    rule: Rule,
+    steps: int,
+    *,
+    record: int | Iterable[int] | None = None,
+    loss: str = "logistic",
+    device: str | None = None,
+    progress: bool = False,
+) -> Run:
+    r"""Train attention weights by full-batch gradient descent, for all instances of a batch at once.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data and head; batch axes are trained side by side.
+    weights : Direct or Factored
+        Where to start; weights without batch axes are shared by the batch as a start.
+    rule : Rule
+        :func:`gradient_descent` or :func:`normalized`.
+    steps : int
+        Number of steps.
+    record : int or iterable of int, optional
+        When to record, see :func:`record_steps`.
+    loss : str
+        "logistic", "exponential" or "linear".
+    device : str, optional
+        None or "cpu", "cuda", "auto"; see :func:`svmlib.arrays.resolve_device`.
+    progress : bool
+        Whether to show a progress bar.
+
+    Returns
+    -------
+    Run
+        Records at the chosen steps, and the final weights to go on from.
+
+    Raises
+    ------
+    ShapeError
+        If the weights do not fit the problem.
+    DataError
+        If an argument is out of range, or the problem has no head.
+    SolverError
+        If the weights become NaN or infinite; the message says at which step and in which instance.
+
+    Notes
+    -----
+    Gradients are the closed forms of Tarzanagh et al. (2023), *Transformers as Support Vector Machines*,
+    evaluated relative to the top token, so that a run may continue long after softmax has saturated.
+
+    Examples
+    --------
+    >>> import svmlib as sv
+    >>> p = sv.data.planar(1)
+    >>> run = sv.dynamics.train(p, sv.attention.Direct.zeros(p), sv.dynamics.normalized(0.1), steps=500)
+    >>> run.selected.tolist()
+    [0, 2]
+    """
+    from tqdm import tqdm
+
+    chosen_loss = get_loss(loss)
+    when = record_steps(record, steps)
+    weights = check_weights(problem, weights)
+    batch = problem.batch_shape
+    B = int(np.prod(batch, dtype=int))
+    chosen = resolve_device(device, B)
+    flat = Problem(
+        problem.X.reshape(-1, problem.n, problem.T, problem.d),
+        problem.z.reshape(-1, problem.n, problem.d),
+        problem.y.reshape(-1, problem.n),
+        None if problem.v is None else problem.v.reshape(-1, problem.d),
+        head=problem.head,
+        mask=None if problem.mask is None else problem.mask.reshape(-1, problem.n, problem.T),
+    )
+    blocks = [np.asarray(w).reshape(-1, *np.shape(w)[-2:]) for w in weights]
+    chunk = min(B, _chunk_size(problem, weights, chosen)) or 1
+    parts = []
+    with torch.inference_mode(), tqdm(total=-(-B // chunk) * int(steps), disable=not progress, unit="step") as bar:
+        for first in range(0, B, chunk):
+            piece = slice(first, first + chunk)
+            part = weights._make(b[piece] for b in blocks)
+            parts.append(_train_chunk(flat[piece], part, rule, when, chosen_loss, chosen, bar, first))
+    columns = [np.concatenate(c) for c in zip(*parts, strict=True)]
+    shaped = [c.reshape(batch + c.shape[1:]) for c in columns]
+    matrices, loss_values, gap, probability, token, *final = shaped
+    return Run(
+        frozen(when), *map(frozen, (matrices, loss_values, gap, probability, token)), weights._make(map(frozen, final))
+    )
+
+
+def _train_chunk(
+    problem: Problem, weights: Weights, rule: Rule, when: IntArray, loss: Any, device: str, bar: Any, first: int
+) -> tuple[Any, ...]:
+    layer = Layer(problem, device)
+    state: _DirectState | _FactoredState
+    if isinstance(weights, Direct):
+        state = _DirectState(layer, weights, device)
+    else:
+        state = _FactoredState(layer, weights, device)
+    memory = rule.init(layer.B)
+    due = set(when.tolist())
+    log_n = float(np.log(layer.n))
+    records: list[tuple[Any, ...]] = []
+    for k in range(int(when[-1]) + 1):
+        view = layer.view(state.mapped())
+        if k in due:
+            value, gap = layer.losses(view, loss)
+            _check_finite(value, k, first)
+            numbers = (value.cpu().numpy(), gap.cpu().numpy())
+            tops = (layer.per_sequence(1.0 / view.total), layer.per_sequence(layer.pivot))
+            records.append((state.weights().matrix(), *numbers, *tops))
+        elif k % CHECK_EVERY == 0:
+            _check_finite(view.margin.reshape(layer.n, layer.B).sum(0), k, first)
+        if k < when[-1]:
+            rows, log_scale = layer.ascent(view, loss)
+            memory = state.step(rows, log_scale - log_n, rule, memory)
+            if k % CHECK_EVERY == 0:
+                bar.update(min(CHECK_EVERY, int(when[-1]) - k))
+    return (*(np.stack(c, axis=1) for c in zip(*records, strict=True)), *state.weights())
+
+
+def _check_finite(values: Tensor, k: int, first: int) -> None:
+    bad = ~torch.isfinite(values)
+    if bad.any():
+        raise SolverError(
+            f"Training left the finite numbers by step {k}: {int(bad.sum())} of {len(values)} instances are NaN or "
+            f"infinite, the first is instance {first + int(bad.nonzero()[0, 0])} of the batch. "
+            "Use a smaller step size, or normalized steps."
+        )

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from svmlib import compare, data
+from svmlib.errors import DataError, ShapeError
+
+REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "reference" / "planar_instances.json"
+X = np.arange(12.0).reshape(2, 3, 2)
+z, y, v = np.ones((2, 2)), np.array([1.0, -1.0]), np.array([1.0, 0.5])
+
+
+def test_scores_and_optimal_tokens():
+    p = data.Problem(X, z, y, v)
+    assert (p.n, p.T, p.d, p.batch_shape) == (2, 3, 2, ())
+    np.testing.assert_allclose(p.scores, y[:, None] * (X @ v))
+    assert p.optimal.tolist() == [2, 0]
+    assert not p.tied.any()
+
+
+def test_a_batch_shares_what_has_no_batch_axis():
+    p = data.Problem(np.stack([X, -X]), z, y, v)
+    assert p.batch_shape == (2,)
+    assert p.z.shape == (2, 2, 2)
+    assert p.optimal.tolist() == [[2, 0], [0, 2]]
+    np.testing.assert_array_equal(p[1].X, -X)
+    assert p[:1].batch_shape == (1,)
+    with pytest.raises(ShapeError, match="no batch axes to index"):
+        p[0][0]
+
+
+def test_records_cannot_be_changed_from_outside():
+    tokens = X.copy()
+    p = data.Problem(tokens, z, y, v)
+    tokens[:] = 0.0
+    assert p.X[0, 0, 1] == 1.0
+    with pytest.raises(ValueError, match="read-only"):
+        p.X[0] = 0.0
+
+
+def test_masked_tokens_may_hold_anything_and_are_never_chosen():
+    padded = X.copy()
+    padded[0, 2] = np.nan
+    p = data.Problem(padded, z, y, v, mask=[[True, True, False], [True, True, True]])
+    assert p.optimal.tolist() == [1, 0]
+    assert p.scores[0, 2] == -np.inf
+    assert not p.differences()[0, 2].any()
+    with pytest.raises(DataError, match="tokens selects a masked position"):
+        p.checked_tokens([2, 0])
+
+
+def test_tie_and_duplicate_of_the_best_token():
+    p = data.Problem([[[1.0, 0.0], [1.0, 5.0], [0.0, 0.0]]], [[1.0, 0.0]], [1], [1.0, 0.0])
+    assert p.tied.tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"X": X[0]}, ShapeError, r"X must have at least 3 axes, got shape \(3, 2\)"),
+        ({"X": np.zeros((2, 0, 2))}, ShapeError, "n, T, d >= 1"),
+        ({"X": np.full((2, 3, 2), np.nan)}, DataError, "X must be finite, but 12 of its 12 entries"),
+        ({"z": np.ones((2, 3))}, ShapeError, r"z must end in axes of sizes \(2, 2\), got shape \(2, 3\)"),
+        ({"z": np.full((2, 2), np.inf)}, DataError, "z must be finite"),
+        ({"y": [1, 0]}, DataError, r"y must hold labels \+1 and -1, got the values \[0.0, 1.0\]"),
+        ({"y": [1, 1, 1]}, ShapeError, r"y must end in axes of sizes \(2\)"),
+        ({"v": np.ones(3)}, ShapeError, r"v must end in axes of sizes \(2\), got shape \(3,\)"),
+        ({"head": lambda u: u}, DataError, "either v .* or head"),
+        ({"v": None, "head": 3}, DataError, "head must be callable"),
+        ({"mask": np.ones((2, 2))}, ShapeError, r"mask must end in axes of sizes \(2, 3\)"),
+        ({"mask": [[2, 0, 0], [1, 1, 1]]}, DataError, "mask must be boolean"),
+        ({"mask": [[0, 0, 0], [1, 1, 1]]}, DataError, "mask leaves a sequence without any token"),
+        ({"X": np.zeros((4, 2, 3, 2)), "v": np.ones((3, 2))}, ShapeError, r"batch.* axes do not fit: X has \(4,\)"),
+    ],
+)
+def test_bad_input(change, error, message):
+    good = {"X": X, "z": z, "y": y, "v": v}
+    with pytest.raises(error, match=message):
+        data.Problem(**{**good, **change})
+
+
+def test_scores_without_a_linear_head():
+    with pytest.raises(DataError, match="Token scores need a linear head v"):
+        _ = data.Problem(X, z, y).scores
+
+
+def test_self_attention_takes_the_first_token_as_query():
+    p = data.self_attention(X, y, v)
+    np.testing.assert_array_equal(p.z, X[:, 0])
+
+
+def test_random_problem_has_unit_vectors_and_one_seed_per_instance():
+    p = data.random_problem(6, 8, 10, batch=3, seed=5)
+    for a in (p.X, p.z, p.v):
+        np.testing.assert_allclose(np.linalg.norm(a, axis=-1), 1.0, rtol=1e-6)
+    np.testing.assert_array_equal(p.X[2], data.random_problem(6, 8, 10, seed=7).X)
+    q = data.random_problem(6, 8, 10, seed=5, self_attention=True)
+    np.testing.assert_array_equal(q.z, q.X[:, 0])
+    for sizes in ((0, 1, 1), (1, -1, 1), (1, 1, 1.5)):
+        with pytest.raises(ShapeError, match="must be a positive integer"):
+            data.random_problem(*sizes)
+
+
+def test_planar_instances_have_the_published_heads_and_queries():
+    for which, head, query in ((1, (0.9273, 0.3743), (0.845, 0.535)), (2, (0.9771, 0.2127), (-0.539, -0.842))):
+        p = data.planar(which)
+        np.testing.assert_allclose(p.v, head, atol=5e-5)
+        np.testing.assert_allclose(p.z[0], query, atol=5e-4)
+    with pytest.raises(DataError, match="which must be 1 or 2, got 3"):
+        data.planar(3)
+
+
+@pytest.mark.skipif(not REFERENCE.exists(), reason="the reference numbers are not beside the repository")
+def test_planar_instances_are_the_reference_ones():
+    for name, want in json.loads(REFERENCE.read_text()).items():
+        p = data.planar(int(name[-1]))
+        np.testing.assert_array_equal(p.X, want["X"])
+        np.testing.assert_allclose(p.z, want["Z"], atol=1e-7)
+        assert p.optimal.tolist() == want["best_ids"]
+
+
+def test_planted_solution_has_margin_one_everywhere():
+    p, W = data.planted_problem(3, 4, 5, batch=4)
+    got = compare.margins(W, p.X, p.z, p.optimal)
+    np.testing.assert_allclose(got[np.isfinite(got)], 1.0, rtol=1e-12)
+    others = np.sort(p.scores, -1)[..., :-1]
+    np.testing.assert_allclose(others, 0.0, atol=1e-14)
+    with pytest.raises(ShapeError, match=r"needs d >= max\(n, T-1\) = 4, got d=3"):
+        data.planted_problem(4, 2, 3)
+    single = data.planted_problem(2, 1, 2)[1]
+    assert not single.any()
