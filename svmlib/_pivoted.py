@@ -117,9 +117,8 @@ class Layer:
         logits = (self.delta * flat).sum(1)
         if self.hidden is not None:
             logits += self.hidden
-        pivot = logits.argmax(0, keepdim=True)
-        if not torch.equal(pivot, self.pivot):
-            self.pivot = pivot
+        if logits.amax() > 0:  # some token has overtaken its pivot, which rarely happens late in a run
+            self.pivot = logits.max(0, keepdim=True).indices
             self._turn()
             logits = (self.delta * flat).sum(1)
             if self.hidden is not None:

@@ -147,7 +147,7 @@ def test_blow_up_is_an_error_that_names_step_and_instance():
     X[1] *= 1e200
     q = data.Problem(X, p.z, p.y, p.v)
     with pytest.raises(SolverError, match=r"finite numbers by step \d+: 1 of 2 instances .* instance 1 of the batch"):
-        dynamics.train(q, attention.Factored.random(q), dynamics.gradient_descent(1e200), 300)
+        dynamics.train(q, attention.Factored.random(q), dynamics.gradient_descent(1.0), 300, loss="linear")
 
 
 def test_record_steps():
