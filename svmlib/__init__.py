@@ -34,22 +34,20 @@ _SUBPACKAGES = (
 __all__ = ["__version__", *_SUBPACKAGES]
 
 if TYPE_CHECKING:
-    from . import (
-        arrays,
-        attention,
-        checks,
-        compare,
-        data,
-        dynamics,
-        errors,
-        experiments,
-        linear,
-        norms,
-        plot,
-        selection,
-        svm,
-        widgets,
-    )
+    from . import arrays as arrays
+    from . import attention as attention
+    from . import checks as checks
+    from . import compare as compare
+    from . import data as data
+    from . import dynamics as dynamics
+    from . import errors as errors
+    from . import experiments as experiments
+    from . import linear as linear
+    from . import norms as norms
+    from . import plot as plot
+    from . import selection as selection
+    from . import svm as svm
+    from . import widgets as widgets
 
 
 def __getattr__(name: str) -> Any:

@@ -48,7 +48,9 @@ LOSSES = {
             lambda f: -softplus(f),
             lambda f, e: torch.log1p(torch.sigmoid(-f) * torch.expm1(e)),
         ),
-        Loss("exponential", lambda f: torch.exp(-f), lambda f: -f, lambda f, e: torch.exp(-f) * torch.expm1(e)),
+        Loss(
+            "exponential", lambda f: torch.exp(-f), lambda f: -f, lambda f, e: torch.exp(-f) * torch.expm1(e)
+        ),
         Loss("linear", lambda f: -f, torch.zeros_like, lambda f, e: e),
     )
 }
@@ -97,7 +99,9 @@ class Layer:
         self.scores: Tensor | None = None
         if problem.v is not None:
             gamma = np.where(problem.visible, problem.scores, 0.0)
-            self.scores = to_tensor(gamma.reshape(-1, self.n, self.T).transpose(2, 1, 0).reshape(self.T, m), device)
+            self.scores = to_tensor(
+                gamma.reshape(-1, self.n, self.T).transpose(2, 1, 0).reshape(self.T, m), device
+            )
         elif problem.head is None:
             raise DataError("Training and losses need a head: pass v= (linear) or head= to Problem.")
         self.pivot = torch.zeros((1, m), dtype=torch.int64, device=device)
@@ -141,7 +145,7 @@ class Layer:
         return u.reshape(self.d, self.n, self.B).permute(2, 1, 0)
 
     def _local_scores(self, probability: Tensor) -> tuple[Tensor, Tensor]:
-        # A nonlinear head gives token t the local score y x_t' grad(head)(u); only the head is differentiated.
+        # A nonlinear head gives token t the local score y x_t' grad(head)(u): only the head needs autograd.
         assert self.head is not None
         with torch.inference_mode(False), torch.enable_grad():
             u = self.output(probability).clone().requires_grad_(True)

@@ -85,8 +85,8 @@ def as_float(
         bad = np.argwhere(~np.isfinite(out))
         at = tuple(int(i) for i in bad[0])
         raise DataError(
-            f"{name} must be finite, but {len(bad)} of its {out.size} entries are NaN or infinite, the first at "
-            f"index {at}. Remove or mask them."
+            f"{name} must be finite, but {len(bad)} of its {out.size} entries are NaN or infinite, "
+            f"the first at index {at}. Remove or mask them."
         )
     return out
 

@@ -7,7 +7,7 @@ r"""One attention layer: weights, logits, probabilities, losses and their closed
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -33,6 +33,7 @@ __all__ = [
     "predictions",
     "probabilities",
     "quadratic",
+    "smoothness",
     "softmax_jacobian",
 ]
 
@@ -53,7 +54,7 @@ class Direct(NamedTuple):
 
     @classmethod
     def random(cls, problem: Problem, seed: int = 0, scale: float | None = None) -> Direct:
-        r"""Entries uniform on (-scale, scale), by default :math:`d^{-1/2}`, torch's start for a linear layer."""
+        r"""Entries uniform on (-scale, scale), by default :math:`d^{-1/2}`: torch's linear layer."""
         bound = problem.d**-0.5 if scale is None else scale
         size = (*problem.batch_shape, problem.d, problem.d)
         return cls(np.random.default_rng(seed).uniform(-bound, bound, size))
@@ -106,8 +107,15 @@ def check_weights(problem: Problem, weights: Weights) -> Weights:
                 f"{name} must have the batch axes of the problem, {shape}, or none; got shape {block.shape}."
             ) from None
     if isinstance(weights, Factored) and blocks[0].shape != blocks[1].shape:
-        raise ShapeError(f"K and Q must have one shape (..., d, m), got {blocks[0].shape} and {blocks[1].shape}.")
-    return weights._make(blocks)
+        raise ShapeError(
+            f"K and Q must have one shape (..., d, m), got {blocks[0].shape} and {blocks[1].shape}."
+        )
+    return rebuilt(weights, blocks)
+
+
+def rebuilt(weights: Weights, blocks: Iterable[Any]) -> Weights:
+    """Weights of the same kind as ``weights`` from other blocks."""
+    return Direct(*blocks) if isinstance(weights, Direct) else Factored(*blocks)
 
 
 def _matrix(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
@@ -234,8 +242,40 @@ def gradient(problem: Problem, weights: Weights, loss: str = "logistic") -> Weig
     return Factored(G @ checked.Q, np.swapaxes(G, -1, -2) @ checked.K)
 
 
+def smoothness(problem: Problem, loss: str = "logistic") -> FloatArray:
+    r"""Lipschitz constant of :math:`\nabla_W\mathcal L`, for a linear head: plain descent with a step below
+    its inverse never increases the loss.
+
+    With :math:`r_i=\|z_i\|\max_{t,\tau}\|x_{it}-x_{i\tau}\|`, :math:`g_i` the spread of the scores and
+    :math:`|\ell'|\le M_1`, :math:`|\ell''|\le M_0` on the range of scores,
+
+    .. math:: L=\frac1n\sum_i r_i^2\Big(\frac{M_0g_i^2}{16}+\frac{M_1g_i}4\Big).
+
+    Parameters
+    ----------
+    problem : Problem
+        With linear head.
+    loss : str
+        "logistic", "exponential" or "linear".
+
+    Returns
+    -------
+    ndarray, shape (...)
+    """
+    get_loss(loss)
+    gamma, visible = problem.scores, problem.visible
+    low = np.where(visible, gamma, np.inf).min(-1)
+    spread = gamma.max(-1) - low
+    pair = visible[..., :, None] & visible[..., None, :]
+    apart = np.linalg.norm(problem.X[..., :, None, :] - problem.X[..., None, :, :], axis=-1)
+    r = np.linalg.norm(problem.z, axis=-1) * np.where(pair, apart, 0.0).max((-2, -1))
+    steep = np.exp(-low)  # the exponential loss is steepest at the smallest score
+    M0, M1 = {"logistic": (0.25, 1.0), "linear": (0.0, 1.0), "exponential": (steep, steep)}[loss]
+    return np.asarray((r**2 * (M0 * spread**2 / 16 + M1 * spread / 4)).mean(-1))
+
+
 def softmax_jacobian(s: ArrayLike) -> FloatArray:
-    r"""Jacobian :math:`\mathbb S'(a)=\operatorname{diag}(s)-ss^\top` at probabilities ``s``: (..., T) -> (..., T, T)."""
+    r"""Jacobian :math:`\operatorname{diag}(s)-ss^\top` of softmax: probabilities (..., T) to (..., T, T)."""
     p = as_float(s, "s", min_ndim=1)
     return np.asarray(p[..., None] * np.eye(p.shape[-1]) - p[..., :, None] * p[..., None, :])
 
@@ -247,7 +287,7 @@ def linear(v: ArrayLike) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def quadratic(v: ArrayLike, lam: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    r"""Head :math:`u\mapsto v^\top u-\lambda\|u\|^2`: concave for :math:`\lambda>0`, so it rewards averages."""
+    r"""Head :math:`u\mapsto v^\top u-\lambda\|u\|^2`: concave for positive lambda, it rewards averages."""
     weight = to_tensor(as_float(v, "v", min_ndim=1))
     return lambda u: u @ weight.to(u.device) - lam * u.square().sum(-1)
 

@@ -28,7 +28,9 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--trials", type=int, help="number of random instances (default: as published)")
     reproduce.add_argument("--seed", type=int, default=0, help="seed of the first instance (default 0)")
     reproduce.add_argument("--device", help='"cpu", "cuda" or "auto" (default: SVMLIB_DEVICE, else cpu)')
-    reproduce.add_argument("--out", type=Path, default=Path("results"), help="folder for NAME.npz and NAME.json")
+    reproduce.add_argument(
+        "--out", type=Path, default=Path("results"), help="folder for NAME.npz and NAME.json"
+    )
     return parser
 
 
@@ -78,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _store(args: argparse.Namespace, numbers: dict[str, np.ndarray], seconds: float) -> Path:
     target: Path = args.out / f"{args.name}.npz"
     partial = target.with_suffix(".partial.npz")
-    np.savez_compressed(partial, **{k: np.asarray(v) for k, v in numbers.items()})
+    np.savez_compressed(partial, **{k: np.asarray(v) for k, v in numbers.items()})  # type: ignore[arg-type]
     partial.replace(target)  # a run that is stopped here leaves the last result whole
     provenance = {
         "experiment": args.name,

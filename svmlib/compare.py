@@ -158,7 +158,9 @@ def token_index(tokens: ArrayLike, shape: tuple[int, ...]) -> IntArray:
     try:
         return np.broadcast_to(index, shape[:-1])
     except ValueError:
-        raise ShapeError(f"tokens must have shape {shape[:-1]} or broadcast to it, got {index.shape}.") from None
+        raise ShapeError(
+            f"tokens must have shape {shape[:-1]} or broadcast to it, got {index.shape}."
+        ) from None
 
 
 def margins(W: ArrayLike, X: ArrayLike, z: ArrayLike, tokens: ArrayLike) -> FloatArray:

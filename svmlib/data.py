@@ -47,7 +47,7 @@ class Problem:
     ShapeError
         If shapes do not fit, or a size is 0.
     DataError
-        If values are not finite, labels are not ±1, a sequence has no token, or both ``v`` and ``head`` are given.
+        If values are not finite, labels are not ±1, a sequence has no token, or there are two heads.
 
     Examples
     --------
@@ -107,7 +107,9 @@ class Problem:
             return np.broadcast_shapes(*leads.values())
         except ValueError:
             raise ShapeError(
-                "The leading (batch) axes do not fit: " + ", ".join(f"{k} has {s}" for k, s in leads.items()) + "."
+                "The leading (batch) axes do not fit: "
+                + ", ".join(f"{k} has {s}" for k, s in leads.items())
+                + "."
             ) from None
 
     @property
@@ -312,7 +314,7 @@ def planar(which: int) -> Problem:
     else:
         X = np.float32(0.5) * X + np.array([-1.0, 0.0], dtype=np.float32)
         X[:, 0] = [[1.0, 0.5], [1.0, -0.5]]
-    return Problem(X, _unit(z), [1, 1], _unit(v))
+    return Problem(X, _unit(z), np.ones(2), _unit(v))
 
 
 def planted_problem(
@@ -368,7 +370,11 @@ def _planted(n: int, T: int, d: int, rng: np.random.Generator) -> tuple[FloatArr
         if T > 1:
             basis = np.linalg.qr(np.c_[y[i] * v, rng.normal(size=(d, d - 1))])[0]
             basis[:, 0] = y[i] * v
-            even = np.linalg.qr(np.c_[np.ones(T - 1), rng.normal(size=(T - 1, T - 2))])[0] if T > 2 else np.ones((1, 1))
+            even = (
+                np.linalg.qr(np.c_[np.ones(T - 1), rng.normal(size=(T - 1, T - 2))])[0]
+                if T > 2
+                else np.ones((1, 1))
+            )
             even[:, 0] = 1.0 / np.sqrt(T - 1)
             delta = even @ basis[:, : T - 1].T * np.sqrt(T - 1)
         best = rng.integers(T)

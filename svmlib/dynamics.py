@@ -12,15 +12,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ._pivoted import LOSSES, Layer, get_loss
 from .arrays import FloatArray, IntArray, frozen, resolve_device, to_tensor
-from .attention import Direct, Factored, Weights, check_weights
+from .attention import Direct, Factored, Weights, check_weights, probabilities, rebuilt
 from .data import Problem
 from .errors import DataError, SolverError
 
-__all__ = ["LOSSES", "Rule", "Run", "gradient_descent", "infimum", "normalized", "record_steps", "train"]
+__all__ = [
+    "LOSSES",
+    "Rule",
+    "Run",
+    "gap",
+    "gradient_descent",
+    "infimum",
+    "normalized",
+    "record_steps",
+    "train",
+]
 
 CPU_WORKSPACE = 1 << 17  # doubles of the largest temporary: what a core's cache holds
 CUDA_WORKSPACE = 1 << 26
@@ -30,7 +41,7 @@ CHECK_EVERY = 100  # steps between two looks for NaN
 class Rule(NamedTuple):
     """An update rule: two pure functions.
 
-    ``init(B)`` makes the state; ``update(sizes, log_scale, state)`` gets the norm of every block of the scaled
+    ``init(B)`` makes the state; ``update(sizes, log_scale, state)`` gets the norms of the blocks of the scaled
     gradient, shape (B,), and the logarithm of the scale, and returns the factors by which the blocks of the
     scaled negative gradient are multiplied, with the new state.
     """
@@ -128,7 +139,7 @@ def record_steps(record: int | Iterable[int] | None, steps: int) -> IntArray:
     Parameters
     ----------
     record : int, iterable of int or None
-        Steps to record, or about how many: a number spreads them geometrically from 1 to ``steps`` and adds 0.
+        Steps to record, or about how many: a number spreads them geometrically up to ``steps`` and adds 0.
         None means 50.
     steps : int
         Length of the run.
@@ -188,6 +199,33 @@ def infimum(problem: Problem, loss: str = "logistic") -> FloatArray:
     return np.asarray(value.mean(-1))
 
 
+def gap(problem: Problem, W: ArrayLike | Weights, loss: str = "logistic") -> FloatArray:
+    r"""Loss above its infimum, :math:`\mathcal L(W)-\mathcal L_\ast`, without cancellation.
+
+    Parameters
+    ----------
+    problem : Problem
+        With linear head.
+    W : array_like or weights, shape (..., d, d) or (..., r, d, d)
+        Attention matrices; with one axis more than the problem's batch they are r iterates.
+    loss : str
+        "logistic", "exponential" or "linear".
+
+    Returns
+    -------
+    ndarray, shape (...) or (..., r)
+        Positive, and accurate down to the smallest numbers of float64.
+    """
+    chosen = get_loss(loss)
+    s = probabilities(problem, W)
+    gamma, best = np.where(problem.visible, problem.scores, 0.0), problem.scores.max(-1)
+    if s.ndim > gamma.ndim:
+        gamma, best = gamma[..., None, :, :], best[..., None, :]
+    missing = (s * (best[..., None] - gamma)).sum(-1)  # a sum of non-negative terms: masked tokens have s = 0
+    excess = chosen.excess(to_tensor(np.broadcast_to(best, missing.shape)), to_tensor(missing))
+    return np.asarray(excess.numpy().mean(-1))
+
+
 class _DirectState:
     # W is never formed while training: the layer needs P_i = W z_i only, and W itself is
     # W(0) + sum_i S_i z_i', where S accumulates the steps.
@@ -218,7 +256,8 @@ class _FactoredState:
     def __init__(self, layer: Layer, weights: Factored, device: str) -> None:
         self.layer = layer
         self.K, self.start = (
-            to_tensor(np.asarray(a).reshape(-1, layer.d, np.shape(a)[-1]).transpose(1, 2, 0), device) for a in weights
+            to_tensor(np.asarray(a).reshape(-1, layer.d, np.shape(a)[-1]).transpose(1, 2, 0), device)
+            for a in weights
         )
         self.q = (self.start[:, :, None] * layer.z[:, None]).sum(0)  # (m, n, B)
         self.sum = torch.zeros_like(self.q)
@@ -246,7 +285,7 @@ class _FactoredState:
 def _chunk_size(problem: Problem, weights: Weights, device: str) -> int:
     if problem.head is not None:
         return 1 << 62  # a head may hold parameters of its own for every instance
-    width = np.shape(weights[-1])[-1]
+    width = int(np.shape(weights[-1])[-1])
     largest = problem.n * problem.d * max(problem.T, problem.n, width)
     return max(1, (CUDA_WORKSPACE if device.startswith("cuda") else CPU_WORKSPACE) // largest)
 
@@ -329,21 +368,35 @@ def train(
     blocks = [np.asarray(w).reshape(-1, *np.shape(w)[-2:]) for w in weights]
     chunk = min(B, _chunk_size(problem, weights, chosen)) or 1
     parts = []
-    with torch.inference_mode(), tqdm(total=-(-B // chunk) * int(steps), disable=not progress, unit="step") as bar:
+    total = -(-B // chunk) * int(steps)
+    with torch.inference_mode(), tqdm(total=total, disable=not progress, unit="step") as bar:
         for first in range(0, B, chunk):
             piece = slice(first, first + chunk)
-            part = weights._make(b[piece] for b in blocks)
+            part = rebuilt(weights, (b[piece] for b in blocks))
             parts.append(_train_chunk(flat[piece], part, rule, when, chosen_loss, chosen, bar, first))
     columns = [np.concatenate(c) for c in zip(*parts, strict=True)]
     shaped = [c.reshape(batch + c.shape[1:]) for c in columns]
-    matrices, loss_values, gap, probability, token, *final = shaped
+    matrices, loss_values, gap_values, probability, token, *final = shaped
     return Run(
-        frozen(when), *map(frozen, (matrices, loss_values, gap, probability, token)), weights._make(map(frozen, final))
+        steps=frozen(when),
+        W=frozen(matrices),
+        loss=frozen(loss_values),
+        gap=frozen(gap_values),
+        top_probability=frozen(probability),
+        top_token=frozen(token),
+        weights=rebuilt(weights, map(frozen, final)),
     )
 
 
 def _train_chunk(
-    problem: Problem, weights: Weights, rule: Rule, when: IntArray, loss: Any, device: str, bar: Any, first: int
+    problem: Problem,
+    weights: Weights,
+    rule: Rule,
+    when: IntArray,
+    loss: Any,
+    device: str,
+    bar: Any,
+    first: int,
 ) -> tuple[Any, ...]:
     layer = Layer(problem, device)
     state: _DirectState | _FactoredState
@@ -377,7 +430,7 @@ def _check_finite(values: Tensor, k: int, first: int) -> None:
     bad = ~torch.isfinite(values)
     if bad.any():
         raise SolverError(
-            f"Training left the finite numbers by step {k}: {int(bad.sum())} of {len(values)} instances are NaN or "
-            f"infinite, the first is instance {first + int(bad.nonzero()[0, 0])} of the batch. "
+            f"Training left the finite numbers by step {k}: {int(bad.sum())} of {len(values)} instances "
+            f"are NaN or infinite, the first is instance {first + int(bad.nonzero()[0, 0])} of the batch. "
             "Use a smaller step size, or normalized steps."
         )

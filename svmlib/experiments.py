@@ -95,8 +95,8 @@ def planar_paths(
         for name, run in (("W", run_W), ("KQ", run_KQ))
         for s in (fro, nuc)
     }
-    paths = [np.einsum("rde,ne->rnd", run.W, p.z) for run in (run_W, run_KQ)]
-    return PlanarPaths(p, run_W, run_KQ, fro, nuc, *paths, correlations)
+    path_W, path_KQ = (np.einsum("rde,ne->rnd", run.W, p.z) for run in (run_W, run_KQ))
+    return PlanarPaths(p, run_W, run_KQ, fro, nuc, path_W, path_KQ, correlations)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,7 +172,9 @@ def local_convergence(
     out = []
     for start, own in starts:
         run = train(p, start, normalized(RATE), steps, record=record, device=device, progress=progress)
-        solutions = {norm: svm.attention_svm(p, run.selected, norm=norm, errors="nan") for norm in ("fro", "nuc")}
+        solutions = {
+            norm: svm.attention_svm(p, run.selected, norm=norm, errors="nan") for norm in ("fro", "nuc")
+        }
         mine = solutions[own]
         right = run.selected == p.optimal
         share = np.where(mine.feasible, mine.support.sum((-2, -1)) / (n * max(T - 1, 1)), np.nan)

@@ -53,7 +53,7 @@ class Norm:
         return _NORMS[self.dual_name]
 
     def steepest(self, G: ArrayLike) -> FloatArray:
-        r"""Return :math:`D` with :math:`\|D\| \le 1` and :math:`\langle G, D\rangle = \|G\|_*`; 0 where G is 0.
+        r"""Return D with :math:`\|D\|\le1` and :math:`\langle G,D\rangle=\|G\|_*`; 0 where G is 0.
 
         The direction need not be unique: for the nuclear norm it is the rank-one matrix of the first
         singular pair, for the spectral norm the polar factor.
@@ -74,7 +74,7 @@ def _fro_steepest(G: FloatArray) -> FloatArray:
 
 
 def _singular(A: FloatArray) -> FloatArray:
-    return np.linalg.svd(A, compute_uv=False)
+    return np.asarray(np.linalg.svd(A, compute_uv=False), dtype=np.float64)
 
 
 def _nuc_steepest(G: FloatArray) -> FloatArray:
@@ -95,7 +95,7 @@ SPEC = Norm("spec", "nuc", lambda A: np.asarray(_singular(A).max(-1, initial=0.0
 _NORMS = {norm.name: norm for norm in (FRO, NUC, SPEC)}
 
 
-def get(name: str) -> Norm:
+def get(name: str | Norm) -> Norm:
     """Return the norm called ``name``: "fro", "nuc" or "spec".
 
     Raises

@@ -27,6 +27,13 @@ def _product(A, B):
     return [[_dot(row, column) for column in columns] for row in A]
 
 
+SLOPES = {
+    "logistic": lambda f: -1 / (1 + mp.exp(f)),
+    "exponential": lambda f: -mp.exp(-f),
+    "linear": lambda f: -1,
+}
+
+
 def gradient(X, z, y, v, W, loss="logistic"):
     """Gradient of the mean loss with respect to W, lists of mpf in and out."""
     n, d = len(X), len(z[0])
@@ -39,8 +46,7 @@ def gradient(X, z, y, v, W, loss="logistic"):
         s = [t / mp.fsum(e) for t in e]
         gamma = [label * _dot(v, x) for x in tokens]
         f = _dot(s, gamma)
-        slope = {"logistic": lambda f: -1 / (1 + mp.exp(f)), "exponential": lambda f: -mp.exp(-f), "linear": lambda f: -1}
-        c = [slope[loss](f) * st * (g - f) / n for st, g in zip(s, gamma, strict=True)]
+        c = [SLOPES[loss](f) * st * (g - f) / n for st, g in zip(s, gamma, strict=True)]
         rows = [_dot(c, column) for column in _columns(tokens)]
         for i in range(d):
             for j in range(d):
@@ -55,6 +61,10 @@ def _norm(A):
 def _moved(A, G, rate):
     size = _norm(G)
     return [[a - rate * g / size for a, g in zip(ra, rg, strict=True)] for ra, rg in zip(A, G, strict=True)]
+
+
+def _shaken(A, jitter, rng):
+    return [[x * (1 + mp.mpf(jitter * rng.choice([-1, 1]))) for x in row] for row in A]
 
 
 def _data(problem):
@@ -89,5 +99,5 @@ def factored(problem, K, Q, rate, record, digits, jitter=0.0):
             rate_mp = mp.mpf(float(rate))
             K, Q = (_moved(A, B, rate_mp) if _norm(B) > 0 else A for A, B in ((K, GK), (Q, GQ)))
             if jitter:
-                K, Q = ([[x * (1 + mp.mpf(jitter * rng.choice([-1, 1]))) for x in row] for row in A] for A in (K, Q))
+                K, Q = (_shaken(A, jitter, rng) for A in (K, Q))
     return np.array(out)

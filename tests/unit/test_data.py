@@ -74,7 +74,11 @@ def test_tie_and_duplicate_of_the_best_token():
         ({"mask": np.ones((2, 2))}, ShapeError, r"mask must end in axes of sizes \(2, 3\)"),
         ({"mask": [[2, 0, 0], [1, 1, 1]]}, DataError, "mask must be boolean"),
         ({"mask": [[0, 0, 0], [1, 1, 1]]}, DataError, "mask leaves a sequence without any token"),
-        ({"X": np.zeros((4, 2, 3, 2)), "v": np.ones((3, 2))}, ShapeError, r"batch.* axes do not fit: X has \(4,\)"),
+        (
+            {"X": np.zeros((4, 2, 3, 2)), "v": np.ones((3, 2))},
+            ShapeError,
+            r"batch.* axes do not fit: X has \(4,\)",
+        ),
     ],
 )
 def test_bad_input(change, error, message):
@@ -106,7 +110,10 @@ def test_random_problem_has_unit_vectors_and_one_seed_per_instance():
 
 
 def test_planar_instances_have_the_published_heads_and_queries():
-    for which, head, query in ((1, (0.9273, 0.3743), (0.845, 0.535)), (2, (0.9771, 0.2127), (-0.539, -0.842))):
+    for which, head, query in (
+        (1, (0.9273, 0.3743), (0.845, 0.535)),
+        (2, (0.9771, 0.2127), (-0.539, -0.842)),
+    ):
         p = data.planar(which)
         np.testing.assert_allclose(p.v, head, atol=5e-5)
         np.testing.assert_allclose(p.z[0], query, atol=5e-4)

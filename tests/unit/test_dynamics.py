@@ -47,7 +47,9 @@ def test_factors_match_extended_precision_for_as_long_as_their_dynamics_allows()
     assert not stable[-1]
     assert (np.linalg.norm(got - want, axis=(1, 2))[stable] <= 1e-12 * size[stable]).all()
     nuclear = np.array([[0.48670625, 0.46925755], [7.00553572, 6.75438326]])
-    np.testing.assert_allclose(compare.correlation(got, nuclear), compare.correlation(want, nuclear), atol=1e-4)
+    np.testing.assert_allclose(
+        compare.correlation(got, nuclear), compare.correlation(want, nuclear), atol=1e-4
+    )
 
 
 def test_margins_beyond_underflow_do_not_stop_training():
@@ -114,6 +116,7 @@ def test_recorded_numbers_are_those_of_the_layer():
     np.testing.assert_allclose(run.top_probability, s.max(-1), rtol=1e-12)
     np.testing.assert_array_equal(run.top_token, s.argmax(-1))
     np.testing.assert_allclose(run.gap, run.loss - dynamics.infimum(p)[:, None], atol=1e-14)
+    np.testing.assert_allclose(dynamics.gap(p, run.W), run.gap, rtol=1e-10)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
@@ -146,7 +149,7 @@ def test_blow_up_is_an_error_that_names_step_and_instance():
     X = np.array(p.X)
     X[1] *= 1e200
     q = data.Problem(X, p.z, p.y, p.v)
-    with pytest.raises(SolverError, match=r"finite numbers by step \d+: 1 of 2 instances .* instance 1 of the batch"):
+    with pytest.raises(SolverError, match=r"by step \d+: 1 of 2 instances .* instance 1 of the batch"):
         dynamics.train(q, attention.Factored.random(q), dynamics.gradient_descent(1.0), 300, loss="linear")
 
 
@@ -154,7 +157,8 @@ def test_record_steps():
     assert dynamics.record_steps([3, 1], 5).tolist() == [1, 3, 5]
     assert dynamics.record_steps(None, 2000)[[0, 1, -1]].tolist() == [0, 1, 2000]
     assert dynamics.record_steps(3, 0).tolist() == [0]
-    for record, message in (([9], r"record must lie in 0..5, got steps from 9 to 9"), ([0.5], "whole numbers"), (0, "at least 1")):
+    bad = (([9], r"record must lie in 0..5, got steps from 9 to 9"), ([0.5], "whole numbers"), (0, "least 1"))
+    for record, message in bad:
         with pytest.raises(DataError, match=message):
             dynamics.record_steps(record, 5)
     with pytest.raises(DataError, match="steps must be a whole number >= 0, got -1"):
@@ -166,3 +170,16 @@ def test_record_steps():
 def test_bad_step_sizes(rule, rate):
     with pytest.raises(DataError, match="step size must be a positive number"):
         rule(rate)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+def test_smoothness_bounds_the_change_of_the_gradient(loss):
+    p, rng = data.random_problem(3, 4, 5, batch=4), np.random.default_rng(0)
+    L = attention.smoothness(p, loss)
+    worst = np.zeros(4)
+    for _ in range(200):
+        W, D = rng.normal(size=(2, 4, 5, 5)) * rng.choice([0.1, 1.0, 5.0])
+        a, b = (attention.gradient(p, attention.Direct(V), loss).W for V in (W, W + 1e-3 * D))
+        worst = np.maximum(worst, np.linalg.norm(b - a, axis=(1, 2)) / np.linalg.norm(1e-3 * D, axis=(1, 2)))
+    assert (worst <= L).all()
+    assert (worst > L / 200).all()  # a bound, but not an empty one

@@ -40,7 +40,10 @@ def test_correlation_of_iterates_with_one_matrix():
     rng = np.random.default_rng(1)
     A, B = rng.normal(size=(7, 5, 3, 3)), rng.normal(size=(7, 3, 3))
     got = compare.correlation(A, B)
-    want = [[(a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b) for a in run] for run, b in zip(A, B, strict=True)]
+    want = [
+        [(a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b) for a in run]
+        for run, b in zip(A, B, strict=True)
+    ]
     np.testing.assert_allclose(got, want, rtol=1e-12)
     assert np.isnan(compare.correlation(np.zeros((3, 3)), B[0]))
     with pytest.raises(ShapeError, match="matrices of one size"):
