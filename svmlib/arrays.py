@@ -92,7 +92,18 @@ def as_float(
 
 
 def frozen(a: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only copy of ``a``: records stay what they were when they were made."""
+    """Return a read-only copy: records stay what they were when they were made.
+
+    Parameters
+    ----------
+    a : ndarray
+        Any array.
+
+    Returns
+    -------
+    ndarray
+        The copy.
+    """
     out = np.array(a)
     out.setflags(write=False)
     return out
@@ -103,6 +114,23 @@ def resolve_device(device: str | None, instances: int = 1) -> str:
 
     "auto" takes CUDA where it is present and at least 1,000 instances run side by side: below that,
     starting kernels costs more than they save.
+
+    Parameters
+    ----------
+    device : str or None
+        "cpu", "cuda", "cuda:1", "auto", or None.
+    instances : int
+        Number of problems that run side by side.
+
+    Returns
+    -------
+    str
+        A device name that torch understands.
+
+    Raises
+    ------
+    DataError
+        If the name is unknown, or CUDA is asked for and absent.
     """
     chosen = device or os.environ.get("SVMLIB_DEVICE") or "cpu"
     if chosen != "auto" and not chosen.startswith(("cpu", "cuda", "mps")):
@@ -122,7 +150,20 @@ def resolve_device(device: str | None, instances: int = 1) -> str:
 
 
 def to_tensor(a: NDArray[Any], device: str = "cpu") -> torch.Tensor:
-    """Copy a numpy array into a float64 (or integer, or boolean) tensor on ``device``."""
+    """Copy a numpy array into a tensor of its own type.
+
+    Parameters
+    ----------
+    a : ndarray
+        Any array.
+    device : str
+        Where the tensor lies.
+
+    Returns
+    -------
+    torch.Tensor
+        A copy: changing it leaves ``a`` alone.
+    """
     import torch
 
     return torch.tensor(np.ascontiguousarray(a), device=device)
@@ -132,7 +173,19 @@ def torch_normals(seed: int, *shapes: tuple[int, ...]) -> list[FloatArray]:
     """Draw float32 standard normals with torch's generator, one array after the other.
 
     The papers' data come from ``torch.randn`` under a seed; drawing the same stream here makes their
-    instances ours to the last bit.
+    instances ours.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the generator.
+    *shapes : tuple of int
+        Shapes, in the order of drawing.
+
+    Returns
+    -------
+    list of ndarray
+        float32 arrays.
     """
     import torch
 

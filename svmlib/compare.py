@@ -138,6 +138,7 @@ def token_index(tokens: ArrayLike, shape: tuple[int, ...]) -> IntArray:
     Returns
     -------
     ndarray of int, shape (..., n)
+        Checked positions.
 
     Raises
     ------
@@ -164,7 +165,7 @@ def token_index(tokens: ArrayLike, shape: tuple[int, ...]) -> IntArray:
 
 
 def margins(W: ArrayLike, X: ArrayLike, z: ArrayLike, tokens: ArrayLike) -> FloatArray:
-    r"""Margins :math:`(x_{i\alpha_i}-x_{it})^\top W z_i` of the selected token over every token.
+    r"""Measure the margins :math:`(x_{i\alpha_i}-x_{it})^\top W z_i` of the selected token over every token.
 
     Parameters
     ----------

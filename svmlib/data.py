@@ -178,13 +178,24 @@ class Problem:
         Returns
         -------
         ndarray, shape (..., n, T, d)
+            Differences, exact where tokens are near each other.
         """
         index = self.checked_tokens(tokens)
         delta = np.take_along_axis(self.X, index[..., None, None], axis=-2) - self.X
         return np.where(self.visible[..., None], delta, 0.0)
 
     def checked_tokens(self, tokens: ArrayLike | None = None) -> IntArray:
-        """(..., n) selected tokens, checked and broadcast to the batch; the optimal tokens by default.
+        """Check selected tokens and broadcast them to the batch.
+
+        Parameters
+        ----------
+        tokens : array_like of int, shape (..., n), optional
+            Positions; the optimal tokens by default.
+
+        Returns
+        -------
+        ndarray of int, shape (..., n)
+            Positions for every problem of the batch.
 
         Raises
         ------

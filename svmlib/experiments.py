@@ -28,6 +28,16 @@ def trials(full: int, test: int) -> int:
 
     Only numbers of repetitions shrink this way, never a size or a number of steps that a claim depends on.
 
+    Parameters
+    ----------
+    full, test : int
+        Numbers for the two scales.
+
+    Returns
+    -------
+    int
+        One of them.
+
     Raises
     ------
     DataError
@@ -161,8 +171,10 @@ def local_convergence(
 
     Returns
     -------
-    W, KQ : LocalConvergence
-        One record per parametrisation.
+    W : LocalConvergence
+        Record of training W.
+    KQ : LocalConvergence
+        Record of training (K, Q).
     """
     p = data.random_problem(n, T, d, batch=runs, seed=seed)
     starts: tuple[tuple[Any, str], ...] = (

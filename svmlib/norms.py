@@ -57,6 +57,16 @@ class Norm:
 
         The direction need not be unique: for the nuclear norm it is the rank-one matrix of the first
         singular pair, for the spectral norm the polar factor.
+
+        Parameters
+        ----------
+        G : array_like, shape (..., d, e)
+            Matrices, gradients for example.
+
+        Returns
+        -------
+        ndarray, shape (..., d, e)
+            Directions.
         """
         return self._steepest(as_float(G, "G", min_ndim=2))
 
@@ -96,7 +106,17 @@ _NORMS = {norm.name: norm for norm in (FRO, NUC, SPEC)}
 
 
 def get(name: str | Norm) -> Norm:
-    """Return the norm called ``name``: "fro", "nuc" or "spec".
+    """Return the norm called ``name``.
+
+    Parameters
+    ----------
+    name : str or Norm
+        "fro", "nuc" or "spec"; a norm is returned as it is.
+
+    Returns
+    -------
+    Norm
+        The norm.
 
     Raises
     ------

@@ -90,7 +90,7 @@ def test_a_batch_trains_like_its_members(monkeypatch):
     p = data.random_problem(3, 4, 5, batch=7)
     for weights in (attention.Direct.random(p), attention.Factored.random(p, m=2)):
         whole = dynamics.train(p, weights, RULE, 120, record=[7, 120])
-        monkeypatch.setattr(dynamics, "CPU_WORKSPACE", 1)
+        monkeypatch.setattr(dynamics.training, "CPU_WORKSPACE", 1)
         split = dynamics.train(p, weights, RULE, 120, record=[7, 120])
         monkeypatch.undo()
         np.testing.assert_allclose(split.W, whole.W, rtol=1e-11, atol=1e-12)

@@ -1,105 +1,26 @@
-r"""Gradient descent on attention weights, with closed-form gradients and many instances at once.
-
-Training sends the weights to infinity, so the interesting part of a run begins where softmax has long
-saturated. See :mod:`svmlib.attention` for the gradient that stays right there.
-"""
+"""The training loop: many instances side by side, records only where they are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ._pivoted import LOSSES, Layer, get_loss
-from .arrays import FloatArray, IntArray, frozen, resolve_device, to_tensor
-from .attention import Direct, Factored, Weights, check_weights, probabilities, rebuilt
-from .data import Problem
-from .errors import DataError, SolverError
+from svmlib._pivoted import Layer, get_loss
+from svmlib.arrays import FloatArray, IntArray, frozen, resolve_device, to_tensor
+from svmlib.attention import Direct, Factored, Weights, check_weights, rebuilt
+from svmlib.data import Problem
+from svmlib.errors import DataError, SolverError
 
-__all__ = [
-    "LOSSES",
-    "Rule",
-    "Run",
-    "gap",
-    "gradient_descent",
-    "infimum",
-    "normalized",
-    "record_steps",
-    "train",
-]
+from .rules import Rule
 
 CPU_WORKSPACE = 1 << 17  # doubles of the largest temporary: what a core's cache holds
 CUDA_WORKSPACE = 1 << 26
 CHECK_EVERY = 100  # steps between two looks for NaN
-
-
-class Rule(NamedTuple):
-    """An update rule: two pure functions.
-
-    ``init(B)`` makes the state; ``update(sizes, log_scale, state)`` gets the norms of the blocks of the scaled
-    gradient, shape (B,), and the logarithm of the scale, and returns the factors by which the blocks of the
-    scaled negative gradient are multiplied, with the new state.
-    """
-
-    name: str
-    init: Callable[[int], Any]
-    update: Callable[[tuple[Tensor, ...], Tensor, Any], tuple[tuple[Tensor, ...], Any]]
-
-
-def _check_rate(rate: float) -> float:
-    if not (isinstance(rate, (int, float)) and np.isfinite(rate) and rate > 0):
-        raise DataError(f"The step size must be a positive number, got {rate!r}.")
-    return float(rate)
-
-
-def gradient_descent(rate: float) -> Rule:
-    r"""Plain gradient descent, :math:`W\leftarrow W-\eta\nabla\mathcal L(W)`.
-
-    Parameters
-    ----------
-    rate : float
-        Step size :math:`\eta>0`.
-
-    Returns
-    -------
-    Rule
-        For :func:`train`.
-    """
-    eta = _check_rate(rate)
-
-    def update(sizes: tuple[Tensor, ...], log_scale: Tensor, state: Any) -> tuple[tuple[Tensor, ...], Any]:
-        return (eta * log_scale.exp(),) * len(sizes), state
-
-    return Rule(f"gradient descent, rate {rate:g}", lambda B: None, update)
-
-
-def normalized(rate: float) -> Rule:
-    r"""Normalised gradient descent, :math:`W\leftarrow W-\eta\nabla\mathcal L/\|\nabla\mathcal L\|_F`.
-
-    For factors (K, Q) each factor is divided by the norm of its own gradient, as in the papers'
-    experiments. Where the gradient is exactly 0 nothing moves.
-
-    Parameters
-    ----------
-    rate : float
-        Length of a step, :math:`\eta>0`.
-
-    Returns
-    -------
-    Rule
-        For :func:`train`.
-    """
-    eta = _check_rate(rate)
-
-    def update(sizes: tuple[Tensor, ...], log_scale: Tensor, state: Any) -> tuple[tuple[Tensor, ...], Any]:
-        return tuple(torch.where(size > 0, eta / size, 0.0) for size in sizes), state
-
-    return Rule(f"normalised gradient descent, rate {rate:g}", lambda B: None, update)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,54 +97,6 @@ def record_steps(record: int | Iterable[int] | None, steps: int) -> IntArray:
         if asked.size and (asked[0] < 0 or asked[-1] > steps):
             raise DataError(f"record must lie in 0..{steps}, got steps from {asked[0]:g} to {asked[-1]:g}.")
     return np.unique(np.r_[asked, steps]).astype(np.int64)
-
-
-def infimum(problem: Problem, loss: str = "logistic") -> FloatArray:
-    r"""Infimum of the loss over all weights if the optimal tokens can be separated.
-
-    :math:`\mathcal L_\ast=\frac1n\sum_i\ell(\gamma_{i\,\mathrm{opt}_i})`, never attained at finite weights.
-
-    Parameters
-    ----------
-    problem : Problem
-        With linear head.
-    loss : str
-        "logistic", "exponential" or "linear".
-
-    Returns
-    -------
-    ndarray, shape (...)
-    """
-    best = problem.scores.max(-1)
-    value = get_loss(loss).value(torch.from_numpy(np.ascontiguousarray(best))).numpy()
-    return np.asarray(value.mean(-1))
-
-
-def gap(problem: Problem, W: ArrayLike | Weights, loss: str = "logistic") -> FloatArray:
-    r"""Loss above its infimum, :math:`\mathcal L(W)-\mathcal L_\ast`, without cancellation.
-
-    Parameters
-    ----------
-    problem : Problem
-        With linear head.
-    W : array_like or weights, shape (..., d, d) or (..., r, d, d)
-        Attention matrices; with one axis more than the problem's batch they are r iterates.
-    loss : str
-        "logistic", "exponential" or "linear".
-
-    Returns
-    -------
-    ndarray, shape (...) or (..., r)
-        Positive, and accurate down to the smallest numbers of float64.
-    """
-    chosen = get_loss(loss)
-    s = probabilities(problem, W)
-    gamma, best = np.where(problem.visible, problem.scores, 0.0), problem.scores.max(-1)
-    if s.ndim > gamma.ndim:
-        gamma, best = gamma[..., None, :, :], best[..., None, :]
-    missing = (s * (best[..., None] - gamma)).sum(-1)  # a sum of non-negative terms: masked tokens have s = 0
-    excess = chosen.excess(to_tensor(np.broadcast_to(best, missing.shape)), to_tensor(missing))
-    return np.asarray(excess.numpy().mean(-1))
 
 
 class _DirectState:

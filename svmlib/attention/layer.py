@@ -1,0 +1,229 @@
+"""What one attention layer computes, and the gradient of its training loss."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from svmlib._pivoted import Layer, get_loss
+from svmlib.arrays import FloatArray, as_float, to_tensor
+from svmlib.data import Problem
+from svmlib.errors import DataError, ShapeError
+
+from .weights import Direct, Factored, Weights, check_weights
+
+
+def _matrix(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
+    value = W.matrix() if isinstance(W, (Direct, Factored)) else W
+    return as_float(value, "W", last=(problem.d, problem.d))
+
+
+def logits(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
+    r"""Compute logits :math:`a_{it}=x_{it}^\top Wz_i`.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data.
+    W : array_like or weights, shape (..., d, d) or (..., r, d, d)
+        Attention matrices; with one axis more than the problem's batch they are r iterates.
+
+    Returns
+    -------
+    ndarray, shape (..., n, T) or (..., r, n, T)
+        Logits; minus infinity at masked tokens.
+
+    Raises
+    ------
+    ShapeError
+        If W does not fit.
+    """
+    matrix = _matrix(problem, W)
+    X, z, visible = problem.X, problem.z, problem.visible
+    if matrix.ndim == len(problem.batch_shape) + 3:
+        X, z, visible = X[..., None, :, :, :], z[..., None, :, :], visible[..., None, :, :]
+    try:
+        np.broadcast_shapes(matrix.shape[:-2], X.shape[:-3])
+    except ValueError:
+        raise ShapeError(
+            f"W has batch axes {matrix.shape[:-2]}, which do not fit the problem's {problem.batch_shape}."
+        ) from None
+    a = np.einsum("...ntd,...nd->...nt", X, z @ np.swapaxes(matrix, -1, -2))
+    return np.where(visible, a, -np.inf)
+
+
+def probabilities(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
+    r"""Compute attention probabilities :math:`s_i=\mathbb S(X_iWz_i)`.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data.
+    W : array_like or weights, shape (..., d, d) or (..., r, d, d)
+        Attention matrices or iterates, see :func:`logits`.
+
+    Returns
+    -------
+    ndarray, shape (..., n, T) or (..., r, n, T)
+        Probabilities: positive, 0 at masked tokens, 1 in sum over the last axis.
+    """
+    a = logits(problem, W)
+    e = np.exp(a - a.max(-1, keepdims=True))
+    return np.asarray(e / e.sum(-1, keepdims=True))
+
+
+def outputs(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
+    r"""Compute attention outputs :math:`u_i=X_i^\top s_i`.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data.
+    W : array_like or weights, shape (..., d, d) or (..., r, d, d)
+        Attention matrices or iterates, see :func:`logits`.
+
+    Returns
+    -------
+    ndarray, shape (..., n, d) or (..., r, n, d)
+        Outputs, in the convex hull of the tokens.
+    """
+    s = probabilities(problem, W)
+    X = problem.X[..., None, :, :, :] if s.ndim == problem.X.ndim else problem.X
+    return np.asarray(np.einsum("...nt,...ntd->...nd", s, X))
+
+
+def predictions(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
+    r"""Compute predictions :math:`\psi(u_i)`.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data.
+    W : array_like or weights, shape (..., d, d) or (..., r, d, d)
+        Attention matrices or iterates, see :func:`logits`.
+
+    Returns
+    -------
+    ndarray, shape (..., n) or (..., r, n)
+        Predictions of the head.
+
+    Raises
+    ------
+    DataError
+        If the problem has no head.
+    """
+    u = outputs(problem, W)
+    if problem.v is not None:
+        v = problem.v[..., None, :] if u.ndim > problem.z.ndim else problem.v
+        return np.asarray(np.einsum("...nd,...d->...n", u, v))
+    if problem.head is None:
+        raise DataError("Predictions need a head: pass v= (linear) or head= to Problem.")
+    with torch.no_grad():
+        return np.asarray(problem.head(to_tensor(u)))
+
+
+def loss(problem: Problem, W: ArrayLike | Weights, loss: str = "logistic") -> FloatArray:
+    r"""Compute the training loss :math:`\frac1n\sum_i\ell(y_i\psi(u_i))`.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data and head.
+    W : array_like or weights
+        Attention matrices.
+    loss : str
+        "logistic", "exponential" or "linear".
+
+    Returns
+    -------
+    ndarray, shape (...) or (..., r)
+        Losses.
+    """
+    f = predictions(problem, W)
+    y = problem.y[..., None, :] if f.ndim > problem.y.ndim else problem.y
+    return np.asarray(get_loss(loss).value(to_tensor(y * f)).numpy().mean(-1))
+
+
+def gradient(problem: Problem, weights: Weights, loss: str = "logistic") -> Weights:
+    r"""Differentiate the training loss in closed form, right even where softmax has saturated.
+
+    .. math::
+        \nabla_W\mathcal L=\frac1n\sum_i\ell_i'\,X_i^\top\mathbb S'(a_i)\gamma_i z_i^\top,\qquad
+        \nabla_K=\nabla_W\,Q,\qquad \nabla_Q=(\nabla_W)^\top K .
+
+    Parameters
+    ----------
+    problem : Problem
+        Data and head; a nonlinear head is differentiated by autograd, nothing else is.
+    weights : Direct or Factored
+        Where to take the gradient.
+    loss : str
+        "logistic", "exponential" or "linear".
+
+    Returns
+    -------
+    Direct or Factored
+        The gradient with respect to each block, in its shape; entries below 1e-308 underflow to 0.
+    """
+    checked = check_weights(problem, weights)
+    layer = Layer(problem, "cpu")
+    matrix = np.broadcast_to(checked.matrix(), (*problem.batch_shape, problem.d, problem.d))
+    W = to_tensor(matrix.reshape(-1, layer.d, layer.d).transpose(1, 2, 0))
+    rows, log_scale = layer.ascent(layer.view((W[:, :, None] * layer.z).sum(1)), get_loss(loss))
+    scaled = -(log_scale.exp() / layer.n) * (rows[:, None] * layer.z).sum(2)
+    G = scaled.permute(2, 0, 1).numpy().reshape(matrix.shape)
+    if isinstance(checked, Direct):
+        return Direct(G)
+    return Factored(G @ checked.Q, np.swapaxes(G, -1, -2) @ checked.K)
+
+
+def smoothness(problem: Problem, loss: str = "logistic") -> FloatArray:
+    r"""Bound the Lipschitz constant of :math:`\nabla_W\mathcal L`, for a linear head.
+
+    Plain descent with a step below its inverse never increases the loss.
+
+    With :math:`r_i=\|z_i\|\max_{t,\tau}\|x_{it}-x_{i\tau}\|`, :math:`g_i` the spread of the scores and
+    :math:`|\ell'|\le M_1`, :math:`|\ell''|\le M_0` on the range of scores,
+
+    .. math:: L=\frac1n\sum_i r_i^2\Big(\frac{M_0g_i^2}{16}+\frac{M_1g_i}4\Big).
+
+    Parameters
+    ----------
+    problem : Problem
+        With linear head.
+    loss : str
+        "logistic", "exponential" or "linear".
+
+    Returns
+    -------
+    ndarray, shape (...)
+        The constant L, in units of the loss over the squared unit of W.
+    """
+    get_loss(loss)
+    gamma, visible = problem.scores, problem.visible
+    low = np.where(visible, gamma, np.inf).min(-1)
+    spread = gamma.max(-1) - low
+    pair = visible[..., :, None] & visible[..., None, :]
+    apart = np.linalg.norm(problem.X[..., :, None, :] - problem.X[..., None, :, :], axis=-1)
+    r = np.linalg.norm(problem.z, axis=-1) * np.where(pair, apart, 0.0).max((-2, -1))
+    steep = np.exp(-low)  # the exponential loss is steepest at the smallest score
+    M0, M1 = {"logistic": (0.25, 1.0), "linear": (0.0, 1.0), "exponential": (steep, steep)}[loss]
+    return np.asarray((r**2 * (M0 * spread**2 / 16 + M1 * spread / 4)).mean(-1))
+
+
+def softmax_jacobian(s: ArrayLike) -> FloatArray:
+    r"""Compute the Jacobian of softmax, :math:`\operatorname{diag}(s)-ss^\top`.
+
+    Parameters
+    ----------
+    s : array_like, shape (..., T)
+        Probabilities.
+
+    Returns
+    -------
+    ndarray, shape (..., T, T)
+        Symmetric positive semidefinite; constants are in its kernel.
+    """
+    p = as_float(s, "s", min_ndim=1)
+    return np.asarray(p[..., None] * np.eye(p.shape[-1]) - p[..., :, None] * p[..., None, :])

@@ -1,0 +1,123 @@
+r"""Which tokens attention selects, and whether that selection is locally optimal."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .arrays import BoolArray, FloatArray, IntArray, as_float
+from .compare import margins
+from .data import Problem
+from .errors import DataError, ShapeError
+from .svm import AttentionSVM
+
+__all__ = ["locally_optimal", "selected_tokens", "support_fraction"]
+
+
+def selected_tokens(problem: Problem, W: ArrayLike) -> IntArray:
+    r"""Token with the largest logit of each sequence, :math:`\arg\max_t x_{it}^\top Wz_i`.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data; masked tokens are never selected.
+    W : array_like, shape (..., d, d)
+        Attention weights. With more leading axes than the problem has, these must end in its batch axes.
+
+    Returns
+    -------
+    ndarray of int, shape (..., n)
+        Positions; the first one in a tie (W = 0 ties all).
+
+    Raises
+    ------
+    ShapeError
+        If W does not fit.
+    DataError
+        If W is not finite.
+
+    Examples
+    --------
+    >>> import svmlib as sv
+    >>> p = sv.data.planar(1)
+    >>> selected_tokens(p, sv.svm.attention_svm(p).W)
+    array([0, 2])
+    """
+    weights = as_float(W, "W", last=(problem.d, problem.d))
+    try:
+        np.broadcast_shapes(weights.shape[:-2], problem.batch_shape)
+    except ValueError:
+        raise ShapeError(
+            f"The leading axes of W {weights.shape[:-2]} do not fit the batch axes "
+            f"{problem.batch_shape} of the problem."
+        ) from None
+    mapped = problem.z @ np.swapaxes(weights, -1, -2)
+    logits = np.einsum("...ntd,...nd->...nt", problem.X, mapped)
+    return np.asarray(np.where(problem.visible, logits, -np.inf).argmax(-1), dtype=np.int64)
+
+
+def locally_optimal(problem: Problem, svm: AttentionSVM, rtol: float = 1e-3) -> BoolArray:
+    r"""Whether the selected tokens score strictly higher than their neighbours, the support tokens.
+
+    The direction of ``svm.W`` is locally optimal when :math:`\gamma_{i\alpha_i}>\gamma_{it}` for each token
+    t of sequence i whose margin is below ``1 + rtol``. A sequence without neighbours asks for nothing, and
+    the neighbours depend on the norm.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data with a linear head.
+    svm : AttentionSVM
+        Solution for this problem and the selected tokens.
+    rtol : float
+        Margin above 1 up to which a token is a neighbour. Report it: with ties among the constraints the
+        answer depends on it.
+
+    Returns
+    -------
+    ndarray of bool, shape (...)
+        False where the SVM is infeasible.
+
+    Raises
+    ------
+    ShapeError
+        If the SVM was not solved for a problem of these sizes.
+    DataError
+        If the head is not linear, or ``rtol`` is negative.
+
+    Notes
+    -----
+    Tarzanagh et al. (2023a), definition of locally-optimal tokens. Scores that differ by round-off only,
+    1e-14 of the largest, count as equal.
+    """
+    if not rtol >= 0:
+        raise DataError(f"rtol must be at least 0, got {rtol!r}.")
+    if svm.support.shape != problem.X.shape[:-1]:
+        raise ShapeError(
+            f"svm was solved for sequences of shape (..., n, T) = {svm.support.shape}, but the problem has "
+            f"{problem.X.shape[:-1]}: pass the problem that the SVM was solved for."
+        )
+    scores = np.where(problem.visible, problem.scores, 0.0)
+    chosen = np.take_along_axis(scores, svm.tokens[..., None], axis=-1)
+    scale = np.abs(scores).max(-1, keepdims=True)
+    near = svm.constrained & (margins(svm.W, problem.X, problem.z, svm.tokens) < 1.0 + rtol)
+    beaten = scores < chosen - 1e-14 * scale
+    return np.asarray((beaten | ~near).all(axis=(-2, -1)) & svm.feasible)
+
+
+def support_fraction(svm: AttentionSVM) -> FloatArray:
+    """Share of the constrained tokens that are support tokens.
+
+    Parameters
+    ----------
+    svm : AttentionSVM
+        Solution.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        Between 0 and 1; NaN where the SVM is infeasible or nothing is constrained.
+    """
+    count = svm.constrained.sum(axis=(-2, -1))
+    share = svm.support.sum(axis=(-2, -1)) / np.maximum(count, 1)
+    return np.where(svm.feasible & (count > 0), share, np.nan)

@@ -1,0 +1,102 @@
+r"""Constraints of one attention SVM as unit features :math:`\delta_sq_s^\top`, and what they separate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from svmlib.arrays import BoolArray, FloatArray
+
+from .least_distance import LeastDistance, least_distance
+from .nuclear import nuclear_program
+
+__all__ = ["Features", "nearest", "nuclear_point"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    r"""The m constraints of one problem: :math:`\langle\delta_sq_s^\top,W\rangle\ge1/\text{length}_s`.
+
+    Attributes
+    ----------
+    index : pair of ndarray of int, shape (m,)
+        Sequence and token of each constraint.
+    delta : ndarray, shape (m, d)
+        Unit token differences; zero rows stay zero.
+    query : ndarray, shape (m, d)
+        Unit queries; zero rows stay zero.
+    length : ndarray, shape (m,)
+        Product of the two lengths.
+    """
+
+    index: tuple[NDArray[np.intp], NDArray[np.intp]]
+    delta: FloatArray
+    query: FloatArray
+    length: FloatArray
+
+    @classmethod
+    def of(cls, delta: FloatArray, z: FloatArray, constrained: BoolArray) -> Features:
+        """Collect the constraints of one problem: delta (n, T, d), z (n, d), constrained (n, T)."""
+        i, t = np.nonzero(constrained)
+        rows, rows_length = _unit(delta[i, t])
+        queries, query_length = _unit(z)
+        with np.errstate(over="ignore", under="ignore"):
+            return cls((i, t), rows, queries[i], rows_length * query_length[i])
+
+
+def _unit(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    top = np.abs(rows).max(-1, initial=0.0)  # first, so that squares of tiny entries do not underflow
+    scaled = rows / np.where(top > 0, top, 1.0)[:, None]
+    size = np.sqrt(np.square(scaled).sum(-1))
+    return scaled / np.where(size > 0, size, 1.0)[:, None], top * size
+
+
+def nearest(features: Features) -> LeastDistance:
+    """Frobenius program: ``w`` is the matrix W (d, d); the multipliers belong to the unit features."""
+    length, m = features.length, len(features.length)
+    if m == 0:  # nothing to separate: W = 0 is the solution
+        return LeastDistance("solved", np.zeros(0), 0.0, np.zeros(0))
+    if (features.delta == 0).all(-1).any() or (features.query == 0).all(-1).any():
+        zero = (features.delta == 0).all(-1) | (features.query == 0).all(-1)
+        return LeastDistance("infeasible", np.zeros(0), 0.0, zero / zero.sum())
+    with np.errstate(all="ignore"):
+        c = 1.0 / length
+    if not (np.isfinite(c).all() and (c > 0).all()):
+        return LeastDistance("unsettled", np.zeros(0), 0.0, np.zeros(m))
+    left, right = _basis(features.delta), _basis(features.query)
+    delta = features.delta if left is None else features.delta @ left
+    query = features.query if right is None else features.query @ right
+    solved = least_distance((delta[:, :, None] * query[:, None, :]).reshape(m, -1), c)
+    if solved.status != "solved":
+        return solved
+    W = solved.w.reshape(delta.shape[1], query.shape[1])
+    W = W if left is None else left @ W
+    return replace(solved, w=W if right is None else W @ right.T)
+
+
+def _basis(rows: FloatArray) -> FloatArray | None:
+    """Orthonormal basis (columns) of a space that contains the rows; None where that is the whole space."""
+    return None if len(rows) >= rows.shape[1] else np.linalg.qr(rows.T)[0]
+
+
+def nuclear_point(features: Features, solved: LeastDistance) -> tuple[FloatArray, FloatArray]:
+    """Nuclear program, given the Frobenius solution: W (d, d) and multipliers of the unit features.
+
+    By optimality the columns of W lie in the span of the differences and its rows in that of the queries,
+    so both bases may be exchanged for those of the spans.
+    """
+    size = float(np.linalg.norm(solved.w))
+    left, right = _span(features.delta), _span(features.query)
+    if min(len(left), len(right)) == 1:  # matrices of rank one: the two norms are the same
+        return solved.w, solved.multipliers / size
+    c = 1.0 / (features.length * size)  # the solution then has norm between 1 and sqrt(rank)
+    M, multipliers = nuclear_program(features.delta @ left.T, features.query @ right.T, c)
+    return left.T @ (size * M) @ right, multipliers
+
+
+def _span(rows: FloatArray) -> FloatArray:
+    """Orthonormal basis of the span of unit rows, as rows."""
+    _, s, vt = np.linalg.svd(rows, full_matrices=False)
+    return np.asarray(vt[s > 1e-14 * s[0]])

@@ -1,0 +1,190 @@
+r"""The nuclear-norm program in the coordinates of its features: a conic solver, then Newton's method.
+
+.. math:: \min_M\|M\|_\star\ \text{s.t.}\ \langle A_s,M\rangle\ge c_s
+   \qquad\text{dual: }\max_{\lambda\ge0}c^\top\lambda\ \text{s.t.}\ \Big\|\sum_s\lambda_sA_s\Big\|_{op}\le1 .
+
+The features have rank one, :math:`A_s=\delta_sq_s^\top`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from svmlib.arrays import FloatArray
+
+__all__ = ["nuclear_program"]
+
+_TARGET = 1e-10  # accuracy after which no further attempt is made
+
+
+def nuclear_program(delta: FloatArray, q: FloatArray, c: FloatArray) -> tuple[FloatArray, FloatArray]:
+    r"""Solve the nuclear-norm program with rank-one features.
+
+    The dual is a linear matrix inequality that the interior-point method of Clarabel solves to about
+    1e-6. It tells the rank and the active constraints; with these fixed, Newton's method on the
+    optimality conditions of balanced factors :math:`M=PQ^\top`,
+
+    .. math:: GQ=P,\quad G^\top P=Q,\quad\langle A_s,PQ^\top\rangle=c_s,\quad G=\sum_s\lambda_sA_s,
+
+    goes on to round-off. Of all points met, the one with the best certificate is returned.
+
+    Parameters
+    ----------
+    delta, q : ndarray, shapes (m, a) and (m, e)
+        Factors of the features, rows of length about 1.
+    c : ndarray, shape (m,)
+        Positive right-hand sides, scaled so that the solution has norm about 1.
+
+    Returns
+    -------
+    M : ndarray, shape (a, e)
+        Feasible up to round-off: scaled so that the smallest margin is exactly met.
+    multipliers : ndarray, shape (m,)
+        Nonnegative, scaled so that the operator norm of G is 1.
+    """
+    best: tuple[float, FloatArray, FloatArray] | None = None
+    for tolerance, refine in ((1e-6, False), (1e-12, True)):  # the second one is needed once in ten times
+        M, lam = _clarabel(delta, q, c, tolerance, refine)
+        points = [_scaled(delta, q, c, M, lam)]
+        points += [_scaled(delta, q, c, *point) for point in _newton(delta, q, c, points[0][1], points[0][2])]
+        for point in points:
+            if best is None or point[0] < best[0]:
+                best = point
+        if best is not None and best[0] <= _TARGET:
+            break
+    assert best is not None
+    return best[1], best[2]
+
+
+def _scaled(
+    delta: FloatArray, q: FloatArray, c: FloatArray, M: FloatArray, lam: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """Scale both points into their feasible sets; the relative gap between them then bounds the error."""
+    lam = np.maximum(lam, 0.0)
+    with np.errstate(all="ignore"):
+        lam = lam / np.linalg.norm((delta * lam[:, None]).T @ q, 2)
+        reach = (((delta @ M) * q).sum(1) / c).min()
+        M = M / reach
+        value = np.linalg.svd(M, compute_uv=False).sum() if np.isfinite(M).all() else np.inf
+        gap = abs(value - c @ lam) / value
+    return (float(gap) if reach > 0 and np.isfinite(gap) else np.inf), M, lam
+
+
+@lru_cache(maxsize=32)
+def _pattern(m: int, a: int, e: int) -> tuple[Any, Any, FloatArray, list[Any]]:
+    """Sparsity pattern of the dual for given sizes: it is the same for all data."""
+    import clarabel
+
+    order = a + e
+    columns, rows = np.meshgrid(np.arange(a, order), np.arange(a), indexing="ij")
+    block = m + (columns * (columns + 1) // 2 + rows).ravel()  # entries of the upper right block
+    indices = np.c_[np.arange(m), np.broadcast_to(block, (m, block.size))]
+    indptr = np.arange(m + 1) * (1 + block.size)
+    data = np.full(indices.size, -1.0)
+    diagonal = np.arange(order)
+    b = np.zeros(m + order * (order + 1) // 2)
+    b[m + diagonal * (diagonal + 1) // 2 + diagonal] = 1.0
+    matrix = sparse.csc_matrix((data, indices.ravel(), indptr), shape=(b.size, m))
+    cones = [clarabel.NonnegativeConeT(m), clarabel.PSDTriangleConeT(order)]
+    return matrix, block, b, cones
+
+
+def _clarabel(
+    delta: FloatArray, q: FloatArray, c: FloatArray, tolerance: float, refine: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Maximise c'lambda over lambda >= 0 with [[I, G], [G', I]] positive semidefinite."""
+    import clarabel
+
+    (m, a), e = delta.shape, q.shape[1]
+    pattern, block, b, cones = _pattern(m, a, e)
+    matrix = pattern.copy()
+    # svec stores an off-diagonal entry times sqrt(2)
+    matrix.data.reshape(m, -1)[:, 1:] = -np.sqrt(2.0) * (q[:, :, None] * delta[:, None, :]).reshape(m, -1)
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.max_threads = 1
+    settings.presolve_enable = settings.chordal_decomposition_enable = False
+    settings.iterative_refinement_enable = refine
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
+    zero = sparse.csc_matrix((m, m))
+    answer = clarabel.DefaultSolver(zero, -c, matrix, b, cones, settings).solve()
+    # the upper right block of the dual matrix Z carries the primal solution: M = -2 Z
+    M = -np.sqrt(2.0) * np.asarray(answer.z)[block].reshape(e, a).T
+    return M, np.asarray(answer.x)
+
+
+def _newton(
+    delta: FloatArray, q: FloatArray, c: FloatArray, M: FloatArray, lam: FloatArray
+) -> list[tuple[FloatArray, FloatArray]]:
+    """Refine a solution at fixed rank and fixed active constraints; empty when there is nothing to do."""
+    if not (np.isfinite(M).all() and np.isfinite(lam).all()):
+        return []
+    G = (delta * lam[:, None]).T @ q
+    u, s, vt = np.linalg.svd(M, full_matrices=False)
+    # Along the central path the products lambda (margin - c) and sigma (1 - singular value of G) are all
+    # equal, so in each pair the larger one is the one that does not vanish.
+    slack = ((delta @ M) * q).sum(1) - c
+    active = np.flatnonzero(lam / lam.max() > slack / max(slack.max(), s[0]))
+    dual_gap = 1.0 - ((u.T @ G) * vt).sum(1)
+    rank = max(1, int((s / s[0] > np.maximum(dual_gap, 0.0)).sum()))
+    root = np.sqrt(s[:rank])
+    P, Q = u[:, :rank] * root, vt[:rank].T * root
+    multipliers = lam[active]
+    d_act, q_act, c_act = delta[active], q[active], c[active]
+    points: list[tuple[FloatArray, FloatArray]] = []
+    previous = np.inf
+    for _ in range(8):
+        residual, J = _system(d_act, q_act, c_act, P, Q, multipliers)
+        size = float(np.abs(residual).max())
+        if not np.isfinite(size) or size > 0.5 * previous:
+            break
+        previous = size
+        try:
+            step = np.linalg.solve(J, -residual)
+            if not np.abs(step).max() < 1.0:
+                raise np.linalg.LinAlgError
+        except np.linalg.LinAlgError:  # solution not unique: the shortest step will do
+            step = np.linalg.lstsq(J, -residual, rcond=1e-9)[0]
+        P = P + step[: P.size].reshape(P.shape)
+        Q = Q + step[P.size : P.size + Q.size].reshape(Q.shape)
+        multipliers = multipliers + step[P.size + Q.size :]
+        full = np.zeros(len(c))
+        full[active] = multipliers
+        points = [(P @ Q.T, full)]
+        if size < 1e-9:  # the step just made has squared it
+            break
+    return points
+
+
+def _system(
+    delta: FloatArray, q: FloatArray, c: FloatArray, P: FloatArray, Q: FloatArray, lam: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Residual and Jacobian of the optimality conditions; all constraints passed are active."""
+    (a, r), e, k = P.shape, len(Q), len(lam)
+    G = (delta * lam[:, None]).T @ q
+    by_q, by_p = q @ Q, delta @ P
+    residual = np.concatenate([(P - G @ Q).ravel(), (Q - G.T @ P).ravel(), c - (by_q * by_p).sum(1)])
+    J = np.zeros((residual.size, residual.size))
+    top, mid = a * r, (a + e) * r
+    # M = PQ' is unchanged by rotating both factors; adding the projector on these directions makes the
+    # system regular and its solution the shortest one
+    pairs = [(i, j) for i in range(r) for j in range(i)]
+    turn = np.zeros((mid, len(pairs)))
+    for column, (i, j) in enumerate(pairs):
+        for factor, start in ((P, 0), (Q, top)):
+            block = turn[start : start + factor.size, column].reshape(factor.shape)
+            block[:, i], block[:, j] = factor[:, j], -factor[:, i]
+    J[:mid, :mid] = turn @ turn.T
+    index = np.arange(mid)
+    J[index, index] += 1.0
+    coupling = np.einsum("ae,rt->aret", G, np.eye(r)).reshape(top, e * r)
+    J[:top, top:mid] -= coupling
+    J[top:mid, :top] -= coupling.T
+    J[mid:, :top] = -(delta[:, :, None] * by_q[:, None, :]).reshape(k, top)
+    J[mid:, top:mid] = -(q[:, :, None] * by_p[:, None, :]).reshape(k, e * r)
+    J[:mid, mid:] = J[mid:, :mid].T
+    return residual, J

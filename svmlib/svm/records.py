@@ -1,0 +1,211 @@
+"""What the solvers return: frozen records with read-only arrays, and their certificates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from svmlib import norms
+from svmlib.arrays import BoolArray, FloatArray, IntArray, frozen
+
+__all__ = [
+    "CERTIFIED",
+    "SUPPORT_TOLERANCE",
+    "AttentionSVM",
+    "Certificate",
+    "HardMargin",
+    "attention_certificate",
+]
+
+CERTIFIED = 1e-9
+"""Largest ``Certificate.worst`` with which a solution is handed out: ranks need an accurate point."""
+
+SUPPORT_TOLERANCE = 1e-3
+"""A token is a support token when its margin is below 1 + this (at the solution margins are at least 1)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Certificate:
+    r"""Distance of a primal and a dual point from optimality, computed from the two points alone.
+
+    Weak duality turns the three numbers into a proof: when they are 0, both points are optimal, no
+    matter which method found them.
+
+    Attributes
+    ----------
+    primal : ndarray, shape (...)
+        Violation of the constraints, :math:`\max(0, 1-\min\text{ margin})`.
+    dual : ndarray, shape (...)
+        Dual infeasibility: for the Frobenius norm
+        :math:`\|W-\sum\lambda A\|_F/\|W\|_F`, for the nuclear norm
+        :math:`\max(0,\|\sum\lambda A\|_{op}-1)`, each plus the largest negative part of the multipliers
+        relative to the largest multiplier.
+    gap : ndarray, shape (...)
+        Relative duality gap: :math:`|\|W\|_F^2-\sum\lambda|/\|W\|_F^2`, or
+        :math:`|\|W\|_\star-\sum\lambda|/\|W\|_\star`.
+    """
+
+    primal: FloatArray
+    dual: FloatArray
+    gap: FloatArray
+
+    @property
+    def worst(self) -> FloatArray:
+        """(...) the largest of the three."""
+        return np.asarray(np.maximum(np.maximum(self.primal, self.dual), self.gap))
+
+    def __repr__(self) -> str:
+        return f"Certificate(worst {np.max(self.worst, initial=0.0):.1e})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionSVM:
+    r"""Solution of the attention SVM for one norm (Tarzanagh et al. 2023a, Att-SVM).
+
+    Attributes
+    ----------
+    W : ndarray, shape (..., d, d)
+        Minimiser; maps queries to keys, logits are :math:`x^\top Wz`. NaN where there is none.
+    value : ndarray, shape (...)
+        Its norm: Frobenius or nuclear.
+    rank : ndarray of int, shape (...)
+        Singular values above 1e-6 of the largest; -1 where there is no solution.
+    support : ndarray of bool, shape (..., n, T)
+        Support tokens: constrained tokens with margin below 1.001.
+    multipliers : ndarray, shape (..., n, T)
+        Lagrange multipliers :math:`\lambda\ge0`, 0 off the constraints. With
+        :math:`G=\sum\lambda_{it}A_{it}` and :math:`A_{it}=(x_{i\alpha_i}-x_{it})z_i^\top`: for "fro", those
+        of :math:`\min\frac12\|W\|_F^2`, so :math:`W=G` and :math:`\sum\lambda=\|W\|_F^2`; for "nuc", those of
+        :math:`\min\|W\|_\star`, so :math:`\|G\|_{op}=1` and
+        :math:`\langle G,W\rangle=\sum\lambda=\|W\|_\star`.
+    tokens : ndarray of int, shape (..., n)
+        Selected tokens.
+    constrained : ndarray of bool, shape (..., n, T)
+        Tokens that carry a constraint: neither selected nor masked.
+    norm : str
+        "fro" or "nuc".
+    feasible : ndarray of bool, shape (...)
+        Whether there is a solution.
+    certificate : Certificate
+        How far the solution may be from optimal.
+    """
+
+    W: FloatArray
+    value: FloatArray
+    rank: IntArray
+    support: BoolArray
+    multipliers: FloatArray
+    tokens: IntArray
+    constrained: BoolArray
+    norm: str
+    feasible: BoolArray
+    certificate: Certificate
+
+    @property
+    def margin(self) -> FloatArray:
+        """(...) largest margin of weights of norm 1, 1/value; infinite where nothing is constrained."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(1.0 / self.value)
+
+    def __repr__(self) -> str:
+        size = f"n={self.support.shape[-2]}, T={self.support.shape[-1]}, d={self.W.shape[-1]}"
+        if self.value.ndim:
+            what = f"batch {self.value.shape}, {int(self.feasible.sum())} of {self.feasible.size} feasible"
+        else:
+            what = f"value {float(self.value):.6g}, rank {int(self.rank)}" if self.feasible else "infeasible"
+        return f'AttentionSVM("{self.norm}", {size}, {what}, {self.certificate!r})'
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HardMargin:
+    r"""Solution of the classical hard-margin SVM, :math:`\min\|w\|_2` with :math:`y_i(w^\top x_i+b)\ge1`.
+
+    Attributes
+    ----------
+    w : ndarray, shape (d,)
+        Normal of the separating hyperplane.
+    b : float
+        Intercept; 0 when it is not asked for.
+    value : float
+        Norm of ``w``.
+    margin : float
+        Distance of the nearest point from the hyperplane, 1/value.
+    support : ndarray of bool, shape (n,)
+        Points with margin below 1.001.
+    multipliers : ndarray, shape (n,)
+        :math:`\lambda\ge0` with :math:`w=\sum\lambda_iy_ix_i` and :math:`\sum\lambda_i=\|w\|^2`.
+    certificate : Certificate
+        How far the solution may be from optimal; ``dual`` includes :math:`|\sum\lambda_iy_i|` when the
+        intercept is free.
+    """
+
+    w: FloatArray
+    b: float
+    value: float
+    margin: float
+    support: BoolArray
+    multipliers: FloatArray
+    certificate: Certificate
+
+    def __repr__(self) -> str:
+        return (
+            f"HardMargin(n={self.support.size}, d={self.w.size}, margin {self.margin:.6g}, "
+            f"{int(self.support.sum())} support vectors, {self.certificate!r})"
+        )
+
+
+def attention_certificate(
+    W: FloatArray,
+    multipliers: FloatArray,
+    delta: FloatArray,
+    z: FloatArray,
+    constrained: BoolArray,
+    norm: str,
+) -> tuple[Certificate, FloatArray, FloatArray]:
+    """Check a primal and a dual point of the attention SVM against the data.
+
+    Parameters
+    ----------
+    W : ndarray, shape (..., d, d)
+        Primal point.
+    multipliers : ndarray, shape (..., n, T)
+        Dual point; 0 off the constraints.
+    delta, z : ndarray, shapes (..., n, T, d) and (..., n, d)
+        Token differences and queries.
+    constrained : ndarray of bool, shape (..., n, T)
+        Which tokens carry a constraint.
+    norm : str
+        "fro" or "nuc".
+
+    Returns
+    -------
+    certificate : Certificate
+        Zeros where nothing is constrained.
+    value : ndarray, shape (...)
+        Norm of ``W``.
+    margins : ndarray, shape (..., n, T)
+        Margins, infinite off the constraints.
+    """
+    mapped = z @ np.swapaxes(W, -1, -2)
+    margins = np.where(constrained, np.einsum("...ntd,...nd->...nt", delta, mapped), np.inf)
+    G = np.swapaxes(np.einsum("...nt,...ntd->...nd", multipliers, delta), -1, -2) @ z
+    value, total = norms.get(norm)(W), multipliers.sum(axis=(-2, -1))
+    safe = np.where(value > 0, value, 1.0)
+    top = np.abs(multipliers).max(axis=(-2, -1), initial=0.0)
+    negative = np.maximum(0.0, -multipliers.min(axis=(-2, -1), initial=0.0)) / np.where(top > 0, top, 1.0)
+    primal = np.maximum(0.0, 1.0 - margins.min(axis=(-2, -1)))
+    if norm == "fro":
+        dual = norms.FRO(W - G) / safe
+        gap = np.abs(value - total / safe) / safe
+    else:
+        dual = np.maximum(0.0, norms.SPEC(G) - 1.0)
+        gap = np.abs(value - total) / safe
+    return Certificate(frozen(primal), frozen(dual + negative), frozen(gap)), value, margins
+
+
+def rank_of(W: FloatArray) -> Any:
+    """Numbers of singular values above 1e-6 of the largest."""
+    s = np.linalg.svd(W, compute_uv=False)
+    return ((s > 1e-6 * s[..., :1]) & (s > 0)).sum(-1)
