@@ -100,8 +100,8 @@ def hard_margin(X: ArrayLike, y: ArrayLike, bias: bool = False) -> HardMargin:
     if solved.status != "solved" or not certificate.worst <= CERTIFIED:
         raise SolverError(
             f"The hard-margin SVM of {n} points in {d} dimensions could not be certified in double "
-            f"precision: the classes touch up to round-off, or the points differ too much in scale. Rescale the "
-            f"data."
+            "precision: the classes touch up to round-off, or the points differ too much in scale. Rescale "
+            "the data."
         )
     return HardMargin(
         w=frozen(w),

@@ -14,7 +14,7 @@ from svmlib.arrays import frozen
 from svmlib.data import Problem
 from svmlib.errors import DataError, InfeasibleError, ShapeError, SolverError
 
-from .records import CERTIFIED, SUPPORT_TOLERANCE, AttentionSVM, attention_certificate, rank_of
+from .records import CERTIFIED, SUPPORT_TOLERANCE, AttentionSVM, Certificate, attention_certificate, rank_of
 
 __all__ = ["attention_svm_conic"]
 
@@ -108,5 +108,5 @@ def attention_svm_conic(problem: Problem, tokens: ArrayLike | None = None, norm:
         constrained=frozen(constrained),
         norm=norm,
         feasible=frozen(np.asarray(True)),
-        certificate=certificate,
+        certificate=Certificate(*map(frozen, (certificate.primal, certificate.dual, certificate.gap))),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from svmlib import norms
 from svmlib.arrays import BoolArray, FloatArray
 
 from .least_distance import LeastDistance, least_distance
@@ -63,17 +64,28 @@ def nearest(features: Features) -> LeastDistance:
         return LeastDistance("infeasible", np.zeros(0), 0.0, zero / zero.sum())
     with np.errstate(all="ignore"):
         c = 1.0 / length
-    if not (np.isfinite(c).all() and (c > 0).all()):
-        return LeastDistance("unsettled", np.zeros(0), 0.0, np.zeros(m))
+    solved = LeastDistance("unsettled", np.zeros(0), 0.0, np.zeros(m))
+    if c.min() > 1e-145 and c.max() < 1e145:  # multipliers are of the size of the squares
+        solved = _least(features, c)
+    if solved.status == "unsettled":  # lengths do not matter for feasibility: ask for margin 1 everywhere
+        solved = _least(features, np.ones(m))
+        if solved.status == "solved":
+            return replace(solved, status="separable")
+    return solved
+
+
+def _least(features: Features, c: FloatArray) -> LeastDistance:
     left, right = _basis(features.delta), _basis(features.query)
     delta = features.delta if left is None else features.delta @ left
     query = features.query if right is None else features.query @ right
-    solved = least_distance((delta[:, :, None] * query[:, None, :]).reshape(m, -1), c)
+    top = float(c.max())
+    solved = least_distance((delta[:, :, None] * query[:, None, :]).reshape(len(c), -1), c / top)
     if solved.status != "solved":
         return solved
-    W = solved.w.reshape(delta.shape[1], query.shape[1])
+    W = top * solved.w.reshape(delta.shape[1], query.shape[1])
     W = W if left is None else left @ W
-    return replace(solved, w=W if right is None else W @ right.T)
+    W = W if right is None else W @ right.T
+    return replace(solved, w=W, multipliers=top * solved.multipliers)
 
 
 def _basis(rows: FloatArray) -> FloatArray | None:
@@ -87,7 +99,7 @@ def nuclear_point(features: Features, solved: LeastDistance) -> tuple[FloatArray
     By optimality the columns of W lie in the span of the differences and its rows in that of the queries,
     so both bases may be exchanged for those of the spans.
     """
-    size = float(np.linalg.norm(solved.w))
+    size = float(norms.FRO(solved.w))
     left, right = _span(features.delta), _span(features.query)
     if min(len(left), len(right)) == 1:  # matrices of rank one: the two norms are the same
         return solved.w, solved.multipliers / size

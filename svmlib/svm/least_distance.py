@@ -77,32 +77,27 @@ def least_distance(F: FloatArray, c: FloatArray, free: FloatArray | None = None)
     rows = F.T if free is None else np.vstack([F.T, _WEIGHT * free])
     target = np.zeros(rows.shape[0] + 1)
     target[-1] = 1.0
-    scale = float(c.max())
-    weights, separated = np.full(m, 1.0 / m), False
-    for _ in range(4):
-        # The residual of this least-squares problem is (-w, 1)/(1 + |w|^2) in units of the scale.
-        # Its last entry, on which all multipliers rest, loses digits when |w| is large: then the
-        # scale is raised to |w| and the problem solved again.
-        try:
-            u, residual = nnls(np.vstack([rows, c / scale]), target, maxiter=30 * m + 100)
-        except RuntimeError:
-            break
-        if not u.any():
-            break
-        weights = u / u.sum()
-        lam, w, b = _polish(F, c, free, u > 0)
-        slack = F @ w if free is None else F @ w + b * free
-        length = float(np.linalg.norm(w))
-        met = np.isfinite(length) and (slack >= c * (1.0 - 1e-10)).all()
-        if met and abs(c @ lam - length**2) <= 1e-10 * length**2:  # no duality gap either
-            return LeastDistance("solved", w, b, lam)
-        separated |= bool(np.isfinite(length) and slack.min() > 1e-15 * (D + 2) * (length + abs(b)))
-        if not separated and residual < 1e-6:
-            weights, size = _vanishing(F if free is None else np.c_[F, free], weights)
-            if size <= FARKAS:
-                return LeastDistance("infeasible", np.zeros(D), 0.0, weights)
-        scale = max(length, 10.0 * scale) if np.isfinite(length) else scale / max(residual, 1e-15)
-    return LeastDistance("separable" if separated else "unsettled", np.zeros(D), 0.0, weights)
+    nothing = np.zeros(D)
+    try:
+        u, residual = nnls(np.vstack([rows, c / c.max()]), target, maxiter=30 * m + 100)
+    except RuntimeError:
+        return LeastDistance("unsettled", nothing, 0.0, np.zeros(m))
+    weights = u / u.sum()
+    # The residual vector is (-w, 1)/(1 + |w|^2) in units of max c. Its last entry, on which all multipliers
+    # rest, loses digits when |w| is large; the constraints it tells active do not, so solve with these.
+    lam, w, b = _polish(F, c, free, u > 0)
+    slack = F @ w if free is None else F @ w + b * free
+    length = float(np.linalg.norm(w))
+    met = (slack >= c * (1.0 - 1e-10)).all()
+    if met and abs(c @ lam - length**2) <= 1e-10 * length**2:  # no duality gap either
+        return LeastDistance("solved", w, b, lam)
+    if slack.min() > 1e-15 * (D + 2) * (length + abs(b)):
+        return LeastDistance("separable", nothing, 0.0, weights)
+    if residual < 1e-6:
+        weights, size = _vanishing(F if free is None else np.c_[F, free], weights)
+        if size <= FARKAS:
+            return LeastDistance("infeasible", nothing, 0.0, weights)
+    return LeastDistance("unsettled", nothing, 0.0, weights)
 
 
 def _vanishing(F: FloatArray, weights: FloatArray) -> tuple[FloatArray, float]:

@@ -93,7 +93,7 @@ def attention_svm(
         if solved.status == "infeasible":
             if errors == "raise":
                 raise InfeasibleError(_infeasible(problem, b, index[b], features, solved))
-            solution[b], W[b], multipliers[b] = False, np.nan, np.nan
+            solution[b] = False
         elif features.length.size:
             W[b], unit = (solved.w, solved.multipliers) if norm == "fro" else nuclear_point(features, solved)
             multipliers[b][features.index] = unit / features.length
@@ -101,8 +101,10 @@ def attention_svm(
     bad = np.flatnonzero(solution & ~(certificate.worst <= CERTIFIED))
     if bad.size:
         raise SolverError(_uncertified(problem, int(bad[0]), certificate, norm, float(value[bad[0]])))
-    rank = np.full(len(z), -1, dtype=np.int64)
-    rank[solution] = rank_of(W[solution])
+    rank = np.where(solution, rank_of(W), -1)
+    for a in (W, value, multipliers, certificate.primal, certificate.dual, certificate.gap):
+        a[~solution] = np.nan
+    margins[~solution] = np.inf  # no support tokens
     lead, sizes = problem.batch_shape, (problem.n, problem.T)
 
     def shaped(a: NDArray[Any], *own: int) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from svmlib import norms
-from svmlib.arrays import BoolArray, FloatArray, IntArray, frozen
+from svmlib.arrays import BoolArray, FloatArray, IntArray
 
 __all__ = [
     "CERTIFIED",
@@ -57,7 +57,8 @@ class Certificate:
         return np.asarray(np.maximum(np.maximum(self.primal, self.dual), self.gap))
 
     def __repr__(self) -> str:
-        return f"Certificate(worst {np.max(self.worst, initial=0.0):.1e})"
+        known = self.worst[np.isfinite(self.worst)]  # infeasible problems have none
+        return f"Certificate(worst {known.max(initial=0.0):.1e})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,7 +203,7 @@ def attention_certificate(
     else:
         dual = np.maximum(0.0, norms.SPEC(G) - 1.0)
         gap = np.abs(value - total) / safe
-    return Certificate(frozen(primal), frozen(dual + negative), frozen(gap)), value, margins
+    return Certificate(primal, np.asarray(dual + negative), gap), value, margins
 
 
 def rank_of(W: FloatArray) -> Any:

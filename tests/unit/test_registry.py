@@ -197,6 +197,7 @@ def test_run_all_goes_on_after_failures_and_errors():
     sv.checks.require(results[:1])
     text = sv.checks.summary(results)
     assert text.startswith("The ledger holds 4 statements. Numbers check 3 of them, in 2 rows, 0 of which")
+    assert "For the other 1 it says why" in text
     assert text.endswith("FAILED: 2 of the statements.")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import svmlib as sv
 from svmlib.errors import DataError, InfeasibleError, ShapeError, SolverError
-from svmlib.svm.least_distance import least_distance
+from svmlib.svm.least_distance import FARKAS, least_distance
 
 NORMS = ("fro", "nuc")
 
@@ -136,7 +136,7 @@ def test_ties_choose_the_first_best_token(norm):
 def test_extreme_scales(norm):
     p = gaussian(3, 4, 5)
     svm = sv.svm.attention_svm(p, norm=norm)
-    for size in (1e-150, 1e-6, 1e6, 1e120):
+    for size in (1e-140, 1e-6, 1e6, 1e140):
         scaled = sv.svm.attention_svm(sv.data.Problem(p.X * size, p.z, p.y, p.v), norm=norm)
         np.testing.assert_allclose(scaled.W * size, svm.W, rtol=1e-9)
     uneven = sv.data.Problem(p.X, p.z * np.array([[1e-3], [1.0], [1e3]]), p.y, p.v)
@@ -170,11 +170,32 @@ def test_refusals_of_the_solver_say_what_was_reached(norm):
     with pytest.raises(SolverError, match=message):
         sv.svm.attention_svm(batch, [0, 0, 0], norm=norm, errors="nan")
     apart = sv.data.Problem(p.X, p.z * np.array([[1e-170], [1.0], [1e170]]), p.y, p.v)
-    with pytest.raises(SolverError, match=r"neither solved nor proved infeasible|feasible, but cannot"):
-        sv.svm.attention_svm(apart, norm=norm)
     over = sv.data.Problem(p.X * 1e-160, p.z * 1e-160, p.y, p.v)
-    with pytest.raises(SolverError, match=r"neither solved nor proved infeasible in double precision"):
-        sv.svm.feasible(over)
+    for extreme in (apart, over):
+        assert sv.svm.feasible(extreme)  # lengths do not matter for that
+        with pytest.raises(SolverError, match=r"feasible, but cannot be solved .* rescale the data"):
+            sv.svm.attention_svm(extreme, norm=norm)
+
+
+@pytest.mark.parametrize("margin", [0.0, 1e-15, 3e-14, 6e-14, 1e-13, 1e-12, 1e-9])
+def test_infeasible_means_proved(margin):
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(40):
+        F = rng.normal(size=(8, 4))
+        F[:, 0] = 0.0
+        F[7] = -(rng.random(7) @ F[:7])  # a positive combination of the rows vanishes
+        F /= np.linalg.norm(F, axis=1, keepdims=True)
+        F[:, 0] = margin * rng.random(8)  # but for this column
+        answer = least_distance(F, np.ones(8))
+        seen.add(answer.status)
+        if answer.status == "infeasible":
+            assert (answer.multipliers >= 0).all()
+            np.testing.assert_allclose(answer.multipliers.sum(), 1.0, rtol=1e-12)
+            assert np.linalg.norm(F.T @ answer.multipliers) <= FARKAS * (1 + 1e-9)
+    if margin <= 1e-15:
+        assert seen == {"infeasible"}
+    if margin >= 1e-12:
+        assert "infeasible" not in seen
 
 
 def test_uncertified_points_are_refused(monkeypatch):
@@ -280,6 +301,17 @@ def test_conic_refuses_inaccurate_points(monkeypatch):
     monkeypatch.setattr(conic, "_ACCEPTED", 1e-30)
     with pytest.raises(SolverError, match=r"Clarabel solved the \"fro\" .* only up to .* promised 1e-30"):
         sv.svm.attention_svm_conic(gaussian(2, 3, 4))
+
+
+def test_points_are_scaled_into_their_feasible_sets():
+    from svmlib.svm.nuclear import _scaled
+
+    eye, c = np.eye(2), np.array([1.0, 2.0])
+    gap, M, lam = _scaled(eye, eye, c, np.diag([0.25, 1.0]), np.array([3.0, 3.0]))
+    np.testing.assert_allclose(M, np.diag([1.0, 4.0]))  # the smallest margin met
+    np.testing.assert_allclose(lam, 1.0)
+    assert gap == pytest.approx((5 - 3) / 5)
+    assert _scaled(eye, eye, c, -np.eye(2), lam)[0] == np.inf
 
 
 def test_least_distance_gives_up_when_its_inner_solver_does(monkeypatch):

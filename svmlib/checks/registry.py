@@ -1,0 +1,274 @@
+"""Claims: functions that measure a numbered statement, and what their measurements must satisfy.
+
+A chapter's module of this package registers its claims with :func:`claim`; modules are found by name and
+imported when the ledger is first asked for anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import pkgutil
+from collections.abc import Callable, Iterable
+
+from svmlib.errors import DataError
+
+from . import _render
+from ._records import Check, CheckFailed, Claim, Measured, Result
+
+__all__ = [
+    "CheckFailed",
+    "Claim",
+    "Measured",
+    "Result",
+    "claim",
+    "claims",
+    "labels",
+    "reason",
+    "require",
+    "run",
+    "run_all",
+    "summary",
+    "table",
+]
+
+CHAPTERS = (
+    "foundations/selector",
+    "foundations/margins",
+    "implicit_bias/attention_svm",
+    "implicit_bias/descent",
+)
+"""Pages of the book that state claims, in the order of its table of contents."""
+
+_CLAIMS: dict[str, Claim] = {}
+_loaded = False
+
+
+def claim(
+    label: str,
+    *,
+    title: str,
+    source: str,
+    chapter: str,
+    kind: str = "theorem",
+    scope: str = "",
+    seeds: str = "",
+    trials: tuple[int, int] = (1, 1),
+) -> Callable[[Check], Check]:
+    """Register a function that measures the statement ``label``.
+
+    Parameters
+    ----------
+    label : str
+        Label of the statement in the book.
+    title, source, chapter, kind, scope, seeds, trials
+        See :class:`Claim`.
+
+    Returns
+    -------
+    callable
+        Decorator that returns the function as it is.
+
+    Raises
+    ------
+    DataError
+        If another function has the label, or a field is not allowed.
+    """
+
+    def register(check: Check) -> Check:
+        _add(Claim(label, title, kind, source, chapter, scope, seeds, trials, check))
+        return check
+
+    return register
+
+
+def reason(label: str, *, title: str, source: str, chapter: str, why: str, kind: str = "theorem") -> None:
+    """Register a statement that numbers cannot check, and say why.
+
+    Parameters
+    ----------
+    label, title, source, chapter, kind
+        See :class:`Claim`.
+    why : str
+        The reason, a sentence.
+
+    Raises
+    ------
+    DataError
+        If the label is taken, or there is no reason.
+    """
+    if not why.strip():
+        raise DataError(f"{label!r} has neither a check nor a reason (why=).")
+    _add(Claim(label, title, kind, source, chapter, "", "", (1, 1), None, why))
+
+
+def _origin(entry: Claim) -> tuple[str, str]:
+    check = entry.check
+    return (
+        (getattr(check, "__module__", ""), getattr(check, "__qualname__", "")) if check else ("", entry.why)
+    )
+
+
+def _add(entry: Claim) -> None:
+    old = _CLAIMS.get(entry.label)
+    # The same function again is its module being reloaded, as %autoreload does: the new one counts.
+    if old is not None and _origin(old) != _origin(entry):
+        raise DataError(
+            f"{entry.label!r} is registered twice, by {'.'.join(_origin(old))} and "
+            f"{'.'.join(_origin(entry))}. A statement has one row; let one function return several Measured."
+        )
+    _CLAIMS[entry.label] = entry
+
+
+def _load() -> None:
+    global _loaded
+    if not _loaded:
+        package = importlib.import_module(__package__)
+        for module in pkgutil.iter_modules(package.__path__):
+            if not module.name.startswith("_"):
+                importlib.import_module(f"{__package__}.{module.name}")
+        _loaded = True
+
+
+def claims() -> tuple[Claim, ...]:
+    """All claims: chapters in the order of the book, statements in the order of their modules.
+
+    Returns
+    -------
+    tuple of Claim
+    """
+    _load()
+    order = {page: number for number, page in enumerate(CHAPTERS)}
+    return tuple(sorted(_CLAIMS.values(), key=lambda c: (order.get(c.chapter, len(order)), c.chapter)))
+
+
+def labels() -> set[str]:
+    """Labels of all claims, those with a reason too."""
+    _load()
+    return set(_CLAIMS)
+
+
+def _find(label: str) -> Claim:
+    _load()
+    if label not in _CLAIMS:
+        close = difflib.get_close_matches(label, _CLAIMS, n=3)
+        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise DataError(f"No claim is called {label!r}; {len(_CLAIMS)} are registered.{hint}")
+    return _CLAIMS[label]
+
+
+def _measure(entry: Claim, trials: int | None) -> Result:
+    if trials is None:
+        trials = entry.trials[os.environ.get("SVMLIB_SCALE") == "test"]
+    if trials < 1:
+        raise DataError(f"trials must be positive, got {trials}.")
+    if entry.check is None:
+        return Result(entry, (), trials)
+    found = entry.check(trials)
+    rows = (found,) if isinstance(found, Measured) else tuple(found)
+    if not rows:
+        raise DataError(f"The check of {entry.label!r} measured nothing: it returned no Measured.")
+    return Result(entry, rows, trials)
+
+
+def run(label: str, trials: int | None = None) -> Result:
+    """Measure one statement.
+
+    Parameters
+    ----------
+    label : str
+        Its label in the book.
+    trials : int, optional
+        Number of trials; by default the claim's own, smaller where ``SVMLIB_SCALE=test``.
+
+    Returns
+    -------
+    Result
+        Shown as a table in a notebook.
+
+    Raises
+    ------
+    CheckFailed
+        If a measurement is not as demanded. The message has the whole table.
+    DataError
+        If there is no such claim.
+    """
+    result = _measure(_find(label), trials)
+    if not result.passed:
+        raise CheckFailed(repr(result))
+    return result
+
+
+def run_all(progress: Callable[[str], object] | None = None) -> tuple[Result, ...]:
+    """Measure every statement, and go on where one fails.
+
+    Parameters
+    ----------
+    progress : callable, optional
+        Called with each label before its turn, for example ``print``.
+
+    Returns
+    -------
+    tuple of Result
+        In the order of :func:`claims`. See :func:`table`, :func:`summary`, :func:`require`.
+    """
+    results = []
+    for entry in claims():
+        if progress is not None:
+            progress(entry.label)
+        try:
+            results.append(_measure(entry, None))
+        except Exception as exc:  # an error of one claim must not hide the others
+            results.append(Result(entry, (), 0, f"{type(exc).__name__}: {exc}"))
+    return tuple(results)
+
+
+def require(results: Iterable[Result]) -> None:
+    """Raise if a result failed.
+
+    Parameters
+    ----------
+    results : iterable of Result
+        As :func:`run_all` returns.
+
+    Raises
+    ------
+    CheckFailed
+        Naming all that failed, with their tables.
+    """
+    failed = [r for r in results if not r.passed]
+    if failed:
+        raise CheckFailed(f"{len(failed)} claims failed:\n\n" + "\n\n".join(map(repr, failed)))
+
+
+def table(results: Iterable[Result]) -> _render.Table:
+    """The ledger as one table for each chapter.
+
+    Parameters
+    ----------
+    results : iterable of Result
+        As :func:`run_all` returns.
+
+    Returns
+    -------
+    Table
+        Displays as HTML in a notebook, with links to the statements in the built book.
+    """
+    return _render.Table(tuple(results))
+
+
+def summary(results: Iterable[Result]) -> str:
+    """Count the results in a sentence or two.
+
+    Parameters
+    ----------
+    results : iterable of Result
+        As :func:`run_all` returns.
+
+    Returns
+    -------
+    str
+        Plain text.
+    """
+    return _render.summary(tuple(results))

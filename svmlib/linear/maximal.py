@@ -1,0 +1,102 @@
+r"""Largest margin in the l1 and l-infinity norms, by linear programming."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..arrays import FloatArray, frozen
+from ..errors import DataError, InfeasibleError, ShapeError, SolverError
+from ._data import signed_points
+
+__all__ = ["MaxMargin", "max_margin"]
+
+TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaxMargin:
+    r"""Smallest weights with all margins at least 1, in one norm, with a certificate."""
+
+    w: FloatArray
+    """(d,) weights; need not be unique for these norms."""
+    value: float
+    """Norm of ``w``."""
+    multipliers: FloatArray
+    """(n,) multipliers of the margin constraints, >= 0; their sum is ``value`` and
+    the dual norm of sum_i multipliers_i y_i x_i is at most 1."""
+    norm: str
+    """"l1" or "linf"."""
+    gap: float
+    """Largest of relative duality gap, primal and dual violation, computed from w and multipliers."""
+
+    @property
+    def margin(self) -> float:
+        """Largest margin of weights of norm 1: 1 / value."""
+        return 1.0 / self.value
+
+
+def max_margin(X: ArrayLike, y: ArrayLike, norm: str) -> MaxMargin:
+    r"""Hard-margin classifier without bias, :math:`\min\|w\|` subject to :math:`y_i\langle x_i,w\rangle\ge1`.
+
+    For the Euclidean norm use :func:`svmlib.svm.hard_margin`.
+
+    Parameters
+    ----------
+    X, y : array_like, shapes (n, d) and (n,)
+        Points and labels.
+    norm : str
+        "l1" or "linf".
+
+    Returns
+    -------
+    MaxMargin
+
+    Raises
+    ------
+    ShapeError, DataError
+        If an argument does not fit.
+    InfeasibleError
+        If no hyperplane through the origin separates the points.
+    SolverError
+        If the linear program was not solved to 1e-8.
+
+    Examples
+    --------
+    >>> max_margin([[2.0, 1.0]], [1], "l1").w
+    array([0.5, 0. ])
+    """
+    from scipy.optimize import linprog
+
+    A = signed_points(X, y)
+    if A.ndim != 2:
+        raise ShapeError(f"max_margin takes one instance: X of shape (n, d), got signed points {A.shape}.")
+    n, d = A.shape
+    if norm == "l1":  # w = p - q, p and q >= 0
+        cost, rows, rhs, lowest = np.ones(2 * d), np.hstack([-A, A]), -np.ones(n), 0.0
+    elif norm == "linf":  # -t <= w <= t
+        box = np.vstack([np.c_[np.eye(d), -np.ones(d)], np.c_[-np.eye(d), -np.ones(d)]])
+        cost, lowest = np.r_[np.zeros(d), 1.0], -np.inf
+        rows, rhs = np.vstack([np.c_[-A, np.zeros(n)], box]), np.r_[-np.ones(n), np.zeros(2 * d)]
+    else:
+        raise DataError(f'norm must be "l1" or "linf", got {norm!r}; for "l2" use svmlib.svm.hard_margin.')
+    got = linprog(cost, A_ub=rows, b_ub=rhs, bounds=(lowest, None), method="highs")
+    if got.status == 2:
+        raise InfeasibleError(
+            f"No hyperplane through the origin separates the {n} points in {d} dimensions. "
+            "Check the labels, or add a constant coordinate for a bias."
+        )
+    if got.status != 0:
+        raise SolverError(f"The linear program of {n} points in {d} dimensions was not solved: {got.message}")
+    w = got.x[:d] - got.x[d:] if norm == "l1" else got.x[:d]
+    multipliers = np.maximum(-got.ineqlin.marginals[:n], 0.0)
+    combined = np.abs(multipliers @ A)
+    value, dual = (np.abs(w).sum(), combined.max()) if norm == "l1" else (np.abs(w).max(), combined.sum())
+    gap = max(
+        1.0 - float((A @ w).min()), float(dual) - 1.0, abs(float(value) - multipliers.sum()) / float(value)
+    )
+    if not gap <= TOLERANCE:
+        raise SolverError(f"The linear program of {n} points in {d} dimensions was solved to {gap:.1e} only.")
+    return MaxMargin(frozen(w), float(value), frozen(multipliers), norm, gap)

@@ -1,0 +1,342 @@
+"""Curves, bands over runs, histograms, bars: anything over one axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
+
+from svmlib.arrays import FloatArray, as_float
+from svmlib.errors import DataError, ShapeError
+
+from .style import COLORS, INK, axes_or_new, legend, style
+
+__all__ = ["band", "bars", "curve", "histogram", "matrix", "power_guide", "scatter"]
+
+
+def _abscissa(x: ArrayLike, name: str, against: str, size: int) -> FloatArray:
+    out = as_float(x, name, ndim=1)
+    if len(out) != size:
+        raise ShapeError(
+            f"{name} must have one entry for each of the {size} values of {against}, got {len(out)}."
+        )
+    return out
+
+
+def _look(color: str, points: int) -> dict[str, Any]:
+    look = style(color)
+    return {
+        "color": look.color,
+        "linestyle": look.dash,
+        "linewidth": 1.8,
+        "marker": look.marker,
+        "markersize": 4.5,
+        "markevery": max(1, points // 8),
+    }
+
+
+def curve(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    color: str = "W",
+    label: str | None = None,
+    ax: Axes | None = None,
+    **line: Any,
+) -> Axes:
+    """Draw a curve with the colour, dash and marker of its meaning.
+
+    Parameters
+    ----------
+    x, y : array_like, shape (r,)
+        Points; NaN in ``y`` leaves a gap.
+    color : str
+        A meaning (:data:`STYLES`) or a colour.
+    label : str, optional
+        Entry of the legend.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+    **line
+        Changes for ``ax.plot``, for example ``marker=""``.
+
+    Returns
+    -------
+    Axes
+        Where it was drawn.
+
+    Raises
+    ------
+    ShapeError
+        If the sizes do not fit.
+    """
+    values = as_float(y, "y", ndim=1, finite=False)
+    steps = _abscissa(x, "x", "y", len(values))
+    ax = axes_or_new(ax)
+    ax.plot(steps, values, label=label, **{**_look(color, len(steps)), **line})
+    legend(ax)
+    return ax
+
+
+def band(
+    x: ArrayLike,
+    Y: ArrayLike,
+    *,
+    color: str = "W",
+    label: str | None = None,
+    ax: Axes | None = None,
+    spread: str = "std",
+) -> Axes:
+    """Draw runs as one curve with a band; the title of the legend says what they are and of how many runs.
+
+    Parameters
+    ----------
+    x : array_like, shape (r,)
+        Iterations.
+    Y : array_like, shape (runs, r)
+        One row a run. NaN entries are left out.
+    color, label, ax
+        As for :func:`curve`.
+    spread : str
+        "std": the mean, and one standard deviation to both sides. "quartiles": the median, and the
+        middle half of the runs; right for logarithmic axes.
+
+    Returns
+    -------
+    Axes
+        Where it was drawn.
+
+    Raises
+    ------
+    ShapeError
+        If the sizes do not fit.
+    DataError
+        If ``spread`` is unknown, or no entry is a number.
+    """
+    values = as_float(Y, "Y", ndim=2, finite=False)
+    steps = _abscissa(x, "x", "a row of Y", values.shape[1])
+    if spread not in ("std", "quartiles"):
+        raise DataError(f'spread must be "std" or "quartiles", got {spread!r}.')
+    known = np.isfinite(values)
+    if not known.any():
+        raise DataError(f"Y, of shape {values.shape}, has no finite entry to draw.")
+    summary = np.full((3, len(steps)), np.nan)
+    for k in np.flatnonzero(known.any(axis=0)):
+        column = values[known[:, k], k]
+        if spread == "std":
+            middle, width = column.mean(), column.std()
+            summary[:, k] = middle - width, middle, middle + width
+        else:
+            summary[:, k] = np.quantile(column, (0.25, 0.5, 0.75))
+    ax = axes_or_new(ax)
+    ax.fill_between(steps, summary[0], summary[2], color=style(color).color, alpha=0.18, linewidth=0)
+    ax.plot(steps, summary[1], label=label, **_look(color, len(steps)))
+    runs, total = int(known.any(axis=1).sum()), len(values)
+    count = f"{runs} runs" if runs == total else f"{runs} of {total} runs"
+    legend(ax, title=f"{'mean ± 1 std' if spread == 'std' else 'median and quartiles'}, {count}")
+    return ax
+
+
+def power_guide(
+    ax: Axes,
+    slope: float,
+    *,
+    at: tuple[float, float] | None = None,
+    span: float = 8.0,
+    label: str | None = None,
+) -> None:
+    r"""Draw a reference slope :math:`y\propto x^{\mathrm{slope}}`, a straight line on two logarithmic axes.
+
+    Parameters
+    ----------
+    ax : Axes
+        Axes that have curves.
+    slope : float
+        Exponent.
+    at : pair of float, optional
+        Where the line begins; by default above the middle of the last curve.
+    span : float
+        The line ends at ``span`` times where it begins.
+    label : str, optional
+        Text at the line, "slope ..." by default.
+
+    Raises
+    ------
+    DataError
+        If a position is not positive, or there is no curve to stand beside.
+    """
+    if at is None:
+        lines = [np.asarray(line.get_xydata(), dtype=float) for line in ax.get_lines()]
+        points = lines[-1] if lines else np.empty((0, 2))
+        points = points[np.isfinite(points).all(axis=1) & (points > 0).all(axis=1)]
+        if not len(points):
+            raise DataError(
+                "power_guide finds no curve with positive points in ax; say where it begins (at=(x, y))."
+            )
+        x0, y0 = points[len(points) // 2]
+        at = (float(x0), 2.0 * float(y0))
+    if min(*at, span) <= 0:
+        raise DataError(f"A logarithmic axis has positive numbers only, got at={at}, span={span}.")
+    x = np.array([at[0], at[0] * span])
+    y = at[1] * (x / x[0]) ** slope
+    look = style("guide")
+    ax.plot(x, y, color=look.color, linestyle=look.dash, linewidth=1.6)
+    text = label if label is not None else f"slope {slope:g}".replace("-", "−")
+    middle = (np.sqrt(x[0] * x[1]), np.sqrt(y[0] * y[1]))
+    ax.annotate(text, middle, xytext=(5, 3), textcoords="offset points", color=INK, fontsize=9)
+
+
+def scatter(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    color: str = "W",
+    label: str | None = None,
+    ax: Axes | None = None,
+    **points: Any,
+) -> Axes:
+    """Draw points with the colour and marker of their meaning.
+
+    Parameters
+    ----------
+    x, y : array_like, shape (r,)
+        Points.
+    color, label, ax
+        As for :func:`curve`.
+    **points
+        Changes for ``ax.plot``.
+
+    Returns
+    -------
+    Axes
+        Where it was drawn.
+
+    Raises
+    ------
+    ShapeError
+        If the sizes do not fit.
+    """
+    marker = {"linestyle": "none", "marker": style(color).marker or "o", "alpha": 0.75, "markevery": 1}
+    return curve(x, y, color=color, label=label, ax=ax, **{**marker, **points})
+
+
+def histogram(
+    values: ArrayLike,
+    *,
+    bins: Any = 20,
+    color: str = "W",
+    label: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw how many values fall into each bin.
+
+    Parameters
+    ----------
+    values : array_like, shape (r,)
+        Numbers; NaN is left out.
+    bins : int or array_like
+        As for ``numpy.histogram``.
+    color, label, ax
+        As for :func:`curve`.
+
+    Returns
+    -------
+    Axes
+        Where it was drawn.
+
+    Raises
+    ------
+    DataError
+        If no value is a number.
+    """
+    data = as_float(values, "values", ndim=1, finite=False)
+    data = data[np.isfinite(data)]
+    if not data.size:
+        raise DataError("values has no finite entry to count.")
+    ax = axes_or_new(ax)
+    look = style(color)
+    ax.hist(data, bins=bins, color=look.color, alpha=0.35, label=label)
+    ax.hist(data, bins=bins, color=look.color, histtype="step", linewidth=1.6, linestyle=look.dash)
+    legend(ax)
+    return ax
+
+
+def bars(
+    p: ArrayLike, *, highlight: int | None = None, names: list[str] | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw attention probabilities as bars, with the highlighted token in green and hatched.
+
+    Parameters
+    ----------
+    p : array_like, shape (T,)
+        Probabilities, or any other number for each token.
+    highlight : int, optional
+        Position of the optimal or selected token.
+    names : list of str, optional
+        Names of the tokens; 1 to T by default.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+        Where it was drawn.
+
+    Raises
+    ------
+    ShapeError
+        If ``p`` has not one axis, or names or highlight do not fit it.
+    """
+    heights = as_float(p, "p", ndim=1)
+    T = len(heights)
+    if names is not None and len(names) != T:
+        raise ShapeError(f"names must have one entry for each of the {T} tokens, got {len(names)}.")
+    if highlight is not None and not 0 <= highlight < T:
+        raise ShapeError(f"highlight must lie in 0..{T - 1}, got {highlight}.")
+    ax = axes_or_new(ax)
+    for t, height in enumerate(heights):
+        chosen = t == highlight
+        face = COLORS["opt"] if chosen else COLORS["token"]
+        ax.bar(t, height, width=0.7, color=face, edgecolor="white", hatch="//" if chosen else "", linewidth=0)
+    ax.set_xticks(range(T), names if names is not None else [str(t + 1) for t in range(T)])
+    ax.grid(visible=False, axis="x")
+    return ax
+
+
+def matrix(A: ArrayLike, *, digits: int = 2, ax: Axes | None = None) -> Axes:
+    """Draw a matrix as coloured cells, white at zero, with its entries written in where they fit.
+
+    Parameters
+    ----------
+    A : array_like, shape (m, k)
+        Finite entries.
+    digits : int
+        Digits after the point.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+        Where it was drawn.
+
+    Raises
+    ------
+    ShapeError
+        If ``A`` has not two axes.
+    """
+    values = as_float(A, "A", ndim=2)
+    ax = axes_or_new(ax)
+    top = float(np.abs(values).max(initial=0.0)) or 1.0
+    ax.imshow(values, cmap="PuOr", vmin=-top, vmax=top, aspect="equal")
+    if max(values.shape) <= 8:
+        for (i, j), entry in np.ndenumerate(values):
+            ink = "white" if abs(entry) > 0.6 * top else INK
+            ax.text(
+                j, i, f"{entry:.{digits}f}".replace("-", "−"), ha="center", va="center", color=ink, fontsize=9
+            )
+    ax.grid(visible=False)
+    ax.set_xticks(range(values.shape[1]), [str(j + 1) for j in range(values.shape[1])])
+    ax.set_yticks(range(values.shape[0]), [str(i + 1) for i in range(values.shape[0])])
+    return ax

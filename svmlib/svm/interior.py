@@ -1,0 +1,109 @@
+r"""Interior-point method for the nuclear-norm program, for many instances of one size at once.
+
+Everything the method needs of the features :math:`A_s=\delta_sq_s^\top` are inner products with small
+matrices, because they have rank one: no matrix larger than the number of constraints is ever formed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from svmlib.arrays import FloatArray
+
+__all__ = ["interior_points"]
+
+_MAX_STEPS = 80
+_SHRINK = 0.1  # factor of the barrier parameter in one step
+_BOUNDARY = 0.9  # share of the way to the boundary that a step may go
+_NEAR, _CENTRED = 1.0, 0.02  # Newton decrements at which the parameter shrinks, and at which the end is exact
+
+
+def _t(a: FloatArray) -> FloatArray:
+    return np.swapaxes(a, -1, -2)
+
+
+def interior_points(
+    delta: FloatArray, q: FloatArray, c: FloatArray, gap: float
+) -> tuple[FloatArray, FloatArray]:
+    r"""Follow the central path of the nuclear-norm program and its dual to a given gap.
+
+    With :math:`G=\sum_s\lambda_s\delta_sq_s^\top`, the point of the path at the parameter :math:`\mu`
+    maximises
+
+    .. math:: c^\top\lambda+\mu\log\det(I-G^\top G)+\mu\sum_s\log\lambda_s,
+
+    and its optimality condition says that :math:`M=2\mu\,G(I-G^\top G)^{-1}` has the margins
+    :math:`\delta_s^\top Mq_s=c_s+\mu/\lambda_s`: it is feasible. Newton's method keeps
+    :math:`\sigma_s\approx\mu/\lambda_s` as variables of their own, which lets the multipliers of inactive
+    constraints go to 0 as fast as :math:`\mu` does.
+
+    Parameters
+    ----------
+    delta, q : ndarray, shapes (B, m, a) and (B, m, e)
+        Factors of the features, rows of length about 1.
+    c : ndarray, shape (B, m)
+        Positive right-hand sides, scaled so that the solutions have norm about 1.
+    gap : float
+        Duality gap at which to stop.
+
+    Returns
+    -------
+    M : ndarray, shape (B, a, e)
+        Points near the end of the path.
+    multipliers : ndarray, shape (B, m)
+        Positive, with operator norm of G below 1. NaN where the path was not finished.
+    """
+    (B, m, a), e = delta.shape, q.shape[2]
+    barrier = m + 2 * min(a, e)  # the gap at mu is about barrier * mu
+    lam = np.full((B, m), 1.0 / m)
+    lam *= (0.5 / np.linalg.norm(_t(delta * lam[..., None]) @ q, 2, axis=(1, 2)))[:, None]
+    mu = np.full((B, 1), 1.0 / barrier)
+    sigma = mu / lam
+    M, multipliers = np.full((B, a, e), np.nan), np.full((B, m), np.nan)
+    alive, diagonal = np.arange(B), np.arange(m)
+    for _ in range(_MAX_STEPS):
+        d, w, rhs, x, s, u = delta[alive], q[alive], c[alive], lam[alive], sigma[alive], mu[alive]
+        G = _t(d * x[..., None]) @ w
+        inverse = np.linalg.inv(np.eye(e) - _t(G) @ G)
+        R = G @ inverse
+        P = np.eye(a) + R @ _t(G)  # (I - G G')^-1
+        cross = d @ R @ _t(w)
+        margin = 2.0 * cross[:, diagonal, diagonal]
+        # Newton's matrix in relative changes of lambda: well scaled however small some of them are
+        H = (d @ P @ _t(d)) * (w @ inverse @ _t(w)) + cross * _t(cross)
+        H *= (2.0 * u * x)[:, :, None] * x[:, None, :]
+        H[:, diagonal, diagonal] += x * s
+        target = np.stack([u, _SHRINK * u], -1)  # centre here, or go on
+        right = x[..., None] * (rhs[..., None] - target * margin[..., None]) + target
+        both = np.linalg.solve(H, right)
+        decrement = np.sqrt(np.maximum((both[..., 0] * right[..., 0]).sum(1), 0.0) / u[:, 0])
+        last = barrier * u[:, 0] <= gap
+        done = last & (decrement < _CENTRED)
+        M[alive[done]], multipliers[alive[done]] = 2.0 * u[done, :, None] * R[done], x[done]
+        alive_next = ~done
+        if not alive_next.any():
+            break
+        onward = ((decrement < _NEAR) & ~last)[:, None]
+        aim = np.where(onward, _SHRINK * u, u)
+        dx = np.where(onward, both[..., 1], both[..., 0])
+        ds = aim / x - s - s * dx
+        length = _step_length(G, _t(d * (x * dx)[..., None]) @ w, dx, ds / s)[:, None]
+        keep = alive[alive_next]
+        lam[keep] = (x * (1.0 + length * dx))[alive_next]
+        sigma[keep] = (s + length * ds)[alive_next]
+        mu[keep] = (u + length * (aim - u))[alive_next]
+        alive = keep
+    return M, multipliers
+
+
+def _step_length(G: FloatArray, D: FloatArray, *relative: FloatArray) -> FloatArray:
+    """Longest step, at most 1, that keeps positive numbers positive and the operator norm of G below 1."""
+    fall = np.max([-change.min(1) for change in relative], axis=0)
+    length = np.minimum(1.0, _BOUNDARY / np.maximum(fall, 1e-300))
+    for _ in range(60):
+        N = G + (length / _BOUNDARY)[:, None, None] * D
+        outside = ~(np.linalg.eigvalsh(_t(N) @ N)[:, -1] < 1.0)
+        if not outside.any():
+            break
+        length = np.where(outside, 0.75 * length, length)
+    return length

@@ -1,0 +1,125 @@
+"""`make lab` as its user sees it: chapters open as notebooks, and the panel answers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from chapters import ROOT, pages
+from watching import watch
+
+CHAPTER = "book/implicit_bias/descent.md"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """JupyterLab on a copy of the chapters, started as `make lab` starts it."""
+    home = tmp_path_factory.mktemp("lab")
+    for page in pages():
+        (home / page).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / f"{page}.md", home / f"{page}.md")
+    shutil.copy(Path(__file__).with_name("panel.md"), home)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    command = [sys.executable, "-m", "jupyter", "lab", f"--config={ROOT}/tools/lab/jupyter_server_config.py"]
+    command += [
+        f"--ServerApp.root_dir={home}",
+        f"--port={port}",
+        "--no-browser",
+        "--IdentityProvider.token=t",
+    ]
+    command += ["--allow-root", "--ServerApp.port_retries=0"]
+    env = {k: v for k, v in os.environ.items() if k not in ("SVMLIB_BOOK", "PYTHONPATH")}
+    env |= {"JUPYTER_CONFIG_DIR": str(home / ".config"), "JUPYTERLAB_WORKSPACES_DIR": str(home / ".spaces")}
+    log = (home / "server.log").open("w")
+    process = subprocess.Popen(command, cwd=home, env=env, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}/"
+    try:
+        for _ in range(120):
+            try:
+                urllib.request.urlopen(f"{url}api?token=t", timeout=2).close()
+                break
+            except OSError:
+                assert process.poll() is None, (home / "server.log").read_text()[-3000:]
+                time.sleep(0.5)
+        yield url, home
+    finally:
+        process.terminate()
+        process.wait(20)
+        log.close()
+
+
+@pytest.fixture
+def tab(browser, lab):
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    yield page
+    context.close()
+
+
+def open_notebook(tab, lab, name: str):
+    url, _ = lab
+    log = watch(tab, url)
+    tab.goto(f"{url}lab/tree/{name}?token=t&reset")
+    tab.wait_for_selector(".jp-NotebookPanel .jp-Cell")
+    return log
+
+
+@pytest.mark.parametrize("name", [f"{page}.md" for page in (pages()[0], *pages(numbered=True))])
+def test_a_chapter_opens_as_a_notebook(tab, lab, name):
+    log = open_notebook(tab, lab, name)
+    assert tab.locator(".jp-FileEditor").count() == 0
+    tab.wait_for_selector(".jp-NotebookPanel .jp-RenderedMarkdown h1")
+    assert tab.locator("mjx-merror").all_text_contents() == []
+    assert log.offsite == []
+
+
+def test_the_panel_answers(tab, lab):
+    log = open_notebook(tab, lab, "panel.md")
+    tab.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    formulas = tab.locator(".jp-RenderedMarkdown mjx-container")
+    formulas.nth(2).wait_for()
+    assert tab.locator("mjx-merror, mjx-mtext[style*=red]").count() == 0, "the book's macros are not defined"
+
+    tab.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
+    tab.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
+    picture = tab.locator(".jp-OutputArea .widget-image, .jp-OutputArea .jupyter-widgets img").first
+    picture.wait_for()
+    before = picture.get_attribute("src")
+    status = tab.locator(".jp-OutputArea").first.inner_text()
+    instance = tab.get_by_label("Instance")
+    choices = instance.locator("option").all_text_contents()
+    instance.select_option(choices[1])
+    tab.wait_for_function(
+        "([css, old]) => document.querySelector(css)?.src !== old",
+        arg=[".jp-OutputArea img.widget-image, .jp-OutputArea .jupyter-widgets img", before],
+    )
+    assert tab.locator(".jp-OutputArea").first.inner_text() != status
+    assert log.offsite == []
+
+
+def test_saving_leaves_the_macros_out(tab, lab):
+    _, home = lab
+    text = (home / CHAPTER).read_text("utf-8")
+    open_notebook(tab, lab, CHAPTER)
+    tab.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    tab.locator(".jp-Notebook .jp-Cell").nth(1).click()
+    tab.keyboard.press("Escape")
+    tab.keyboard.press("b")  # a new cell makes the notebook differ from its file
+    tab.keyboard.press("Control+s")
+    for _ in range(60):
+        saved = (home / CHAPTER).read_text("utf-8")
+        if saved != text:
+            break
+        time.sleep(0.25)
+    assert saved != text
+    assert "newcommand" not in saved and "svmbook-macros" not in saved
