@@ -113,7 +113,8 @@ class Layer:
         top = self.X.gather(0, self.pivot[:, None].expand(1, self.d, -1))
         self.delta = self.X - top  # (T, d, m), exactly 0 at the pivot
         if self.scores is not None:
-            self.relative = self.scores - self.scores.gather(0, self.pivot)
+            self.pivot_score = self.scores.gather(0, self.pivot)
+            self.relative = self.scores - self.pivot_score
 
     def view(self, P: Tensor) -> View:
         """Evaluate the layer where query i is mapped to ``P[:, i]`` = W z_i; P has shape (d, n, B)."""
@@ -132,7 +133,7 @@ class Layer:
         if self.scores is not None:
             score = self.relative
             mean = (weight * score).sum(0, keepdim=True) / total
-            margin = self.scores.gather(0, self.pivot) + mean
+            margin = self.pivot_score + mean
         else:
             score, margin = self._local_scores(weight / total)
             mean = (weight * score).sum(0, keepdim=True) / total
@@ -172,12 +173,11 @@ class Layer:
             Logarithm of the scale.
         """
         slope = view.score - view.mean
-        exponent = view.logits + (loss.log_slope(view.margin) - view.total.log())
+        exponent = view.logits + slope.abs().log() + (loss.log_slope(view.margin) - view.total.log())
         exponent.scatter_(0, self.pivot, -torch.inf)
-        exponent.masked_fill_(slope == 0, -torch.inf)
         top = exponent.amax(0).reshape(self.n, self.B).amax(0).clamp_min(NEVER)
         shifted = exponent.reshape(self.T, self.n, self.B) - top
-        weight = slope * shifted.reshape(self.T, -1).exp()
+        weight = shifted.reshape(self.T, -1).exp().copysign(slope)
         rows = (self.delta * weight[:, None]).sum(0).reshape(self.d, self.n, self.B)
         return rows, top
 

@@ -62,6 +62,16 @@ def test_margins_beyond_underflow_do_not_stop_training():
     assert 4.9 < float(np.linalg.norm(run.W[1] - run.W[0])) <= 5.0 + 1e-9
 
 
+def test_a_tie_for_the_top_score_does_not_hide_the_small_gradient():
+    # Tokens 0 and 1 share their score and the top probability; only token 2, which is 500 below, scores better.
+    # Its weight e^-500 is all the gradient there is, and the square of it underflows.
+    p = data.Problem([[[1.0, 0.0], [1.0, 0.01], [0.0, 0.0]]], [[1.0, 0.0]], [1], [-1.0, 0.0])
+    W = attention.Direct(np.array([[500.0, 0.0], [0.0, 0.0]]))
+    run = dynamics.train(p, W, RULE, 10, record=[10])
+    assert float(np.linalg.norm(run.W[-1] - W.W)) == pytest.approx(1.0, rel=1e-9)
+    assert run.W[-1][0, 0] < 500.0
+
+
 def test_every_normalised_step_has_the_length_asked_for():
     p = data.random_problem(6, 8, 10, batch=5)
     run = dynamics.train(p, attention.Direct.random(p), RULE, 300, record=range(301))
