@@ -33,7 +33,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 @pytest.mark.parametrize(
     ("norm", "sizes", "floor"),
-    [("fro", (6, 8, 10), 20), ("fro", (10, 10, 10), 35), ("nuc", (6, 8, 10), 1), ("nuc", (10, 10, 10), 1)],
+    [("fro", (6, 8, 10), 20), ("fro", (10, 10, 10), 35), ("nuc", (6, 8, 10), 10), ("nuc", (10, 10, 10), 10)],
 )
 def test_ratio_to_one_constraint_for_each_token(benchmark, norm, sizes, floor):
     p = sv.data.random_problem(*sizes, batch=10)

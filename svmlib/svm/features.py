@@ -11,9 +11,9 @@ from svmlib import norms
 from svmlib.arrays import BoolArray, FloatArray
 
 from .least_distance import LeastDistance, least_distance
-from .nuclear import nuclear_program
+from .nuclear import nuclear_programs
 
-__all__ = ["Features", "nearest", "nuclear_point"]
+__all__ = ["Features", "nearest", "nuclear_points"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,19 +93,26 @@ def _basis(rows: FloatArray) -> FloatArray | None:
     return None if len(rows) >= rows.shape[1] else np.linalg.qr(rows.T)[0]
 
 
-def nuclear_point(features: Features, solved: LeastDistance) -> tuple[FloatArray, FloatArray]:
-    """Nuclear program, given the Frobenius solution: W (d, d) and multipliers of the unit features.
+def nuclear_points(solved: list[tuple[Features, LeastDistance]]) -> list[tuple[FloatArray, FloatArray]]:
+    """Nuclear programs, given the Frobenius solutions: W (d, d) and multipliers of the unit features, each.
 
     By optimality the columns of W lie in the span of the differences and its rows in that of the queries,
     so both bases may be exchanged for those of the spans.
     """
-    size = float(norms.FRO(solved.w))
-    left, right = _span(features.delta), _span(features.query)
-    if min(len(left), len(right)) == 1:  # matrices of rank one: the two norms are the same
-        return solved.w, solved.multipliers / size
-    c = 1.0 / (features.length * size)  # the solution then has norm between 1 and sqrt(rank)
-    M, multipliers = nuclear_program(features.delta @ left.T, features.query @ right.T, c)
-    return left.T @ (size * M) @ right, multipliers
+    out: list[tuple[FloatArray, FloatArray]] = []
+    frames, programs = [], []
+    for k, (features, point) in enumerate(solved):
+        size = float(norms.FRO(point.w))
+        left, right = _span(features.delta), _span(features.query)
+        out.append((point.w, point.multipliers / size))  # in matrices of rank one the two norms are the same
+        if min(len(left), len(right)) > 1:
+            frames.append((k, left, right, size))
+            # with this scale the solution has norm between 1 and sqrt(rank)
+            c = 1.0 / (features.length * size)
+            programs.append((features.delta @ left.T, features.query @ right.T, c))
+    for (k, left, right, size), (M, lam) in zip(frames, nuclear_programs(programs), strict=True):
+        out[k] = (left.T @ (size * M) @ right, lam)
+    return out
 
 
 def _span(rows: FloatArray) -> FloatArray:

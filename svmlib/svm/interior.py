@@ -79,6 +79,9 @@ def interior_points(
         decrement = np.sqrt(np.maximum((both[..., 0] * right[..., 0]).sum(1), 0.0) / u[:, 0])
         last = barrier * u[:, 0] <= gap
         done = last & (decrement < _CENTRED)
+        D = _t(d * (x * both[..., 0])[..., None]) @ w
+        # to first order in the Newton step the margins are c + sigma: feasible although not quite centred
+        R = R + P @ D @ inverse + R @ _t(D) @ R
         M[alive[done]], multipliers[alive[done]] = 2.0 * u[done, :, None] * R[done], x[done]
         alive_next = ~done
         if not alive_next.any():
@@ -106,4 +109,4 @@ def _step_length(G: FloatArray, D: FloatArray, *relative: FloatArray) -> FloatAr
         if not outside.any():
             break
         length = np.where(outside, 0.75 * length, length)
-    return length
+    return np.asarray(length)

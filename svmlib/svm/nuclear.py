@@ -1,4 +1,4 @@
-r"""The nuclear-norm program in the coordinates of its features: a conic solver, then Newton's method.
+r"""The nuclear-norm program in the coordinates of its features: interior point, then Newton's method.
 
 .. math:: \min_M\|M\|_\star\ \text{s.t.}\ \langle A_s,M\rangle\ge c_s
    \qquad\text{dual: }\max_{\lambda\ge0}c^\top\lambda\ \text{s.t.}\ \Big\|\sum_s\lambda_sA_s\Big\|_{op}\le1 .
@@ -16,48 +16,78 @@ from scipy import sparse
 
 from svmlib.arrays import FloatArray
 
-__all__ = ["nuclear_program"]
+from .interior import interior_points
+
+__all__ = ["nuclear_programs"]
 
 _TARGET = 1e-10  # accuracy after which no further attempt is made
+_PATH_GAP = 1e-7  # where the central path ends: rank and active constraints show there in practice
+_WORKSPACE = 1 << 20  # numbers in the largest array of the interior-point method
 
 
-def nuclear_program(delta: FloatArray, q: FloatArray, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-    r"""Solve the nuclear-norm program with rank-one features.
+def nuclear_programs(
+    programs: list[tuple[FloatArray, FloatArray, FloatArray]],
+) -> list[tuple[FloatArray, FloatArray]]:
+    r"""Solve nuclear-norm programs with rank-one features.
 
-    The dual is a linear matrix inequality that the interior-point method of Clarabel solves to about
-    1e-6. It tells the rank and the active constraints; with these fixed, Newton's method on the
-    optimality conditions of balanced factors :math:`M=PQ^\top`,
+    An interior-point method takes all programs of one size along the central path until the rank and the
+    active constraints show. With these fixed, Newton's method on the optimality conditions of balanced
+    factors :math:`M=PQ^\top`,
 
     .. math:: GQ=P,\quad G^\top P=Q,\quad\langle A_s,PQ^\top\rangle=c_s,\quad G=\sum_s\lambda_sA_s,
 
-    goes on to round-off. Of all points met, the one with the best certificate is returned.
+    goes on to round-off. A program that is not settled so is given to Clarabel. Of all points met, the one
+    with the best certificate is returned.
 
     Parameters
     ----------
-    delta, q : ndarray, shapes (m, a) and (m, e)
-        Factors of the features, rows of length about 1.
-    c : ndarray, shape (m,)
-        Positive right-hand sides, scaled so that the solution has norm about 1.
+    programs : list of (delta, q, c)
+        Factors of the features, shapes (m, a) and (m, e), rows of length about 1; positive right-hand
+        sides, shape (m,), scaled so that the solution has norm about 1.
 
     Returns
     -------
-    M : ndarray, shape (a, e)
-        Feasible up to round-off: scaled so that the smallest margin is exactly met.
-    multipliers : ndarray, shape (m,)
-        Nonnegative, scaled so that the operator norm of G is 1.
+    list of (M, multipliers)
+        M, shape (a, e), feasible up to round-off: scaled so that the smallest margin is exactly met.
+        Multipliers, shape (m,), nonnegative, scaled so that the operator norm of G is 1.
     """
-    best: tuple[float, FloatArray, FloatArray] | None = None
-    for tolerance, refine in ((1e-6, False), (1e-12, True)):  # the second one is needed once in ten times
-        M, lam = _clarabel(delta, q, c, tolerance, refine)
-        points = [_scaled(delta, q, c, M, lam)]
-        points += [_scaled(delta, q, c, *point) for point in _newton(delta, q, c, points[0][1], points[0][2])]
-        for point in points:
-            if best is None or point[0] < best[0]:
-                best = point
-        if best is not None and best[0] <= _TARGET:
+    out: list[tuple[FloatArray, FloatArray]] = [(np.zeros(0), np.zeros(0))] * len(programs)
+    sizes: dict[tuple[int, int, int], list[int]] = {}
+    for k, (delta, q, _) in enumerate(programs):
+        sizes.setdefault((*delta.shape, q.shape[1]), []).append(k)
+    for (m, _, _), members in sizes.items():
+        chunk = max(1, _WORKSPACE // m**2)
+        for first in range(0, len(members), chunk):
+            some = members[first : first + chunk]
+            deltas, queries, sides = (
+                np.stack(parts) for parts in zip(*(programs[k] for k in some), strict=True)
+            )
+            path = interior_points(deltas, queries, sides, _PATH_GAP)
+            for k, M, lam in zip(some, *path, strict=True):
+                out[k] = _finished(*programs[k], M, lam)
+    return out
+
+
+def _finished(
+    delta: FloatArray, q: FloatArray, c: FloatArray, M: FloatArray, lam: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Refine a point of the central path; where that does not certify it, ask Clarabel for other points."""
+    best = _refined(delta, q, c, M, lam)
+    for tolerance in (1e-6, 1e-12):
+        if best[0] <= _TARGET:
             break
-    assert best is not None
+        best = min(best, _refined(delta, q, c, *_clarabel(delta, q, c, tolerance)), key=lambda p: p[0])
     return best[1], best[2]
+
+
+def _refined(
+    delta: FloatArray, q: FloatArray, c: FloatArray, M: FloatArray, lam: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    if not (np.isfinite(M).all() and np.isfinite(lam).all()):
+        return np.inf, M, lam
+    start = _scaled(delta, q, c, M, lam)
+    points = [_scaled(delta, q, c, *point) for point in _newton(delta, q, c, start[1], start[2])]
+    return min([start, *points], key=lambda p: p[0])
 
 
 def _scaled(
@@ -94,7 +124,7 @@ def _pattern(m: int, a: int, e: int) -> tuple[Any, Any, FloatArray, list[Any]]:
 
 
 def _clarabel(
-    delta: FloatArray, q: FloatArray, c: FloatArray, tolerance: float, refine: bool
+    delta: FloatArray, q: FloatArray, c: FloatArray, tolerance: float
 ) -> tuple[FloatArray, FloatArray]:
     """Maximise c'lambda over lambda >= 0 with [[I, G], [G', I]] positive semidefinite."""
     import clarabel
@@ -108,7 +138,7 @@ def _clarabel(
     settings.verbose = False
     settings.max_threads = 1
     settings.presolve_enable = settings.chordal_decomposition_enable = False
-    settings.iterative_refinement_enable = refine
+    settings.iterative_refinement_enable = tolerance < 1e-8
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
     zero = sparse.csc_matrix((m, m))
     answer = clarabel.DefaultSolver(zero, -c, matrix, b, cones, settings).solve()

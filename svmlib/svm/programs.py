@@ -16,7 +16,7 @@ from svmlib.arrays import BoolArray, FloatArray, IntArray, frozen
 from svmlib.data import Problem
 from svmlib.errors import DataError, InfeasibleError, SolverError
 
-from .features import Features, nearest, nuclear_point
+from .features import Features, nearest, nuclear_points
 from .least_distance import LeastDistance
 from .records import CERTIFIED, SUPPORT_TOLERANCE, AttentionSVM, Certificate, attention_certificate, rank_of
 
@@ -29,7 +29,7 @@ def attention_svm(
     r"""Solve the attention SVM of each problem of a batch, with a certificate.
 
     The Frobenius solution is unique. A nuclear solution need not be: any minimiser may be returned (mostly
-    one of largest rank), while ``value`` is unique. Solving for the nuclear norm takes 10 to 100 times
+    one of largest rank), while ``value`` is unique. Solving for the nuclear norm takes about ten times
     longer.
 
     A sequence with a single visible token has no constraint; without any constraint the solution is W = 0
@@ -85,6 +85,7 @@ def attention_svm(
     index, delta, z, constrained = _constraints(problem, tokens)
     multipliers, W = np.zeros(constrained.shape), np.zeros((len(z), problem.d, problem.d))
     solution = np.ones(len(z), dtype=bool)
+    points: dict[int, tuple[Features, LeastDistance]] = {}
     for b in range(len(z)):
         features = Features.of(delta[b], z[b], constrained[b])
         solved = nearest(features)
@@ -95,8 +96,11 @@ def attention_svm(
                 raise InfeasibleError(_infeasible(problem, b, index[b], features, solved))
             solution[b] = False
         elif features.length.size:
-            W[b], unit = (solved.w, solved.multipliers) if norm == "fro" else nuclear_point(features, solved)
-            multipliers[b][features.index] = unit / features.length
+            points[b] = (features, solved)
+    found = list(points.values())
+    solutions = [(p.w, p.multipliers) for _, p in found] if norm == "fro" else nuclear_points(found)
+    for (b, (features, _)), (w, unit) in zip(points.items(), solutions, strict=True):
+        W[b], multipliers[b][features.index] = w, unit / features.length
     certificate, value, margins = attention_certificate(W, multipliers, delta, z, constrained, norm)
     bad = np.flatnonzero(solution & ~(certificate.worst <= CERTIFIED))
     if bad.size:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import itertools
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import nbclient
+import nbformat
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
@@ -64,11 +67,26 @@ def test_png_is_sharp_and_light():
     fig, axes = plot.figure(2)
     for ax, color in itertools.product(axes, ("W", "KQ")):
         plot.band(np.arange(200), RNG.normal(size=(30, 200)).cumsum(1), color=color, label=color, ax=ax)
-    data, metadata = fig._repr_mimebundle_()
-    image = Image.open(io.BytesIO(data["image/png"]))
-    assert image.size == (1404, 626) and len(data["image/png"]) < 120_000
+    data, metadata = fig._repr_png_()
+    image = Image.open(io.BytesIO(data))
+    assert image.size == (1404, 626) and len(data) < 120_000
     assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
-    assert metadata["image/png"]["width"] == 650
+    assert metadata == {"width": 702}
+
+
+def test_a_notebook_shows_figures_in_their_full_size():
+    # The first figure of a kernel switches Jupyter's backend on; it must stay on for the next ones.
+    cells = [
+        "import svmlib as sv\nax = sv.plot.curve([1, 2], [1, 2])\nax.set(xlabel='x');",
+        "fig, ax = sv.plot.figure(2)\nsv.plot.tokens(sv.data.planar(1), ax=ax[0]);",
+    ]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    nbclient.NotebookClient(book, timeout=120).execute()
+    for cell, size in zip(book.cells, ((1404, 777), (1404, 626)), strict=True):
+        (output,) = cell.outputs
+        image = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"])))
+        assert image.size == size
+        assert output.metadata["image/png"] == {"width": 702}
 
 
 def test_curve_draws_its_arrays():

@@ -202,8 +202,8 @@ def test_uncertified_points_are_refused(monkeypatch):
     from svmlib.svm import programs
 
     p = gaussian(3, 4, 5)
-    true = programs.nuclear_point
-    monkeypatch.setattr(programs, "nuclear_point", lambda *a: (true(*a)[0] * (1 - 1e-6), true(*a)[1]))
+    true = programs.nuclear_points
+    monkeypatch.setattr(programs, "nuclear_points", lambda a: [(W * (1 - 1e-6), lam) for W, lam in true(a)])
     with pytest.raises(SolverError, match=r'"nuc" attention SVM.*only up to primal 1.0e-06.*promised 1e-09'):
         sv.svm.attention_svm(p, norm="nuc")
 

@@ -1,0 +1,69 @@
+"""The interior-point method, and the second solver behind it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from svmlib import data, svm
+from svmlib.svm import nuclear
+from svmlib.svm.interior import interior_points
+
+RNG = np.random.default_rng(0)
+DELTA, Q = RNG.normal(size=(5, 8, 6)), RNG.normal(size=(5, 8, 3))
+DELTA *= np.sign(np.einsum("bma,bme,ae->bm", DELTA, Q, RNG.normal(size=(6, 3))))[..., None]  # separable
+C = np.full((5, 8), 0.2)
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-6, 1e-9])
+def test_the_end_of_the_path_is_feasible_and_within_the_gap(gap):
+    M, lam = interior_points(DELTA, Q, C, gap)
+    G = np.einsum("bm,bma,bme->bae", lam, DELTA, Q)
+    assert (lam > 0).all()
+    assert (np.linalg.norm(G, 2, axis=(1, 2)) < 1).all()
+    margins = np.einsum("bma,bae,bme->bm", DELTA, M, Q)
+    assert (margins > C * (1 - 1e-9)).all()
+    distance = np.linalg.svd(M, compute_uv=False).sum(-1) - (lam * C).sum(-1)
+    assert (distance > -1e-12).all()
+    assert (distance <= 1.5 * gap).all()
+
+
+def test_a_batch_takes_the_path_of_its_members():
+    M, lam = interior_points(DELTA, Q, C, 1e-6)
+    one_M, one_lam = interior_points(DELTA[3:4], Q[3:4], C[3:4], 1e-6)
+    np.testing.assert_allclose(one_M[0], M[3], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(one_lam[0], lam[3], rtol=1e-4, atol=1e-8)
+
+
+def test_an_unfinished_path_is_left_to_the_second_solver(monkeypatch):
+    p = data.random_problem(4, 4, 5, batch=3)
+    want = svm.attention_svm(p, norm="nuc")
+
+    def unfinished(delta, q, c, gap):
+        return np.full((len(c), delta.shape[2], q.shape[2]), np.nan), np.full(c.shape, np.nan)
+
+    monkeypatch.setattr(nuclear, "interior_points", unfinished)
+    got = svm.attention_svm(p, norm="nuc")
+    np.testing.assert_allclose(got.value, want.value, rtol=1e-10)
+    np.testing.assert_array_equal(got.rank, want.rank)
+    assert got.certificate.worst.max() < 1e-9
+
+
+def test_the_first_solver_is_enough_for_generic_data(monkeypatch):
+    def refuse(*arguments):
+        raise AssertionError("the second solver was needed")
+
+    monkeypatch.setattr(nuclear, "_clarabel", refuse)
+    solved = svm.attention_svm(data.random_problem(6, 8, 10, batch=20), norm="nuc")
+    assert solved.certificate.worst.max() < 1e-12
+
+
+def test_programs_of_several_sizes_keep_their_order(monkeypatch):
+    mask = np.ones((6, 4, 4), dtype=bool)
+    mask[::2, 0, 3] = False
+    p = data.random_problem(4, 4, 5, batch=6)
+    q = data.Problem(p.X, p.z, p.y, p.v, mask=mask)
+    monkeypatch.setattr(nuclear, "_WORKSPACE", 300)
+    together = svm.attention_svm(q, norm="nuc")
+    for b in range(6):
+        np.testing.assert_allclose(together.W[b], svm.attention_svm(q[b], norm="nuc").W, atol=1e-8)
