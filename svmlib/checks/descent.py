@@ -119,7 +119,13 @@ def saturation(trials: int) -> list[Measured]:
     slope = np.polyfit(radii, np.log(np.median(relative, axis=1)), 1)[0]
     return [
         Measured("largest remainder / bound", worst, "<=", 1.0),
-        Measured("slope of the log relative remainder in R along $R\\,W^{mm}$", slope, "==", -1.0, tol=0.05),
+        Measured(
+            "slope of the log relative remainder in R along $R\\,W^{\\mathrm{mm}}$",
+            slope,
+            "==",
+            -1.0,
+            tol=0.05,
+        ),
         Measured("median relative remainder at R = 10", np.median(relative[-1]), "<=", 1e-3),
     ]
 

@@ -133,7 +133,7 @@ def gradient_descent(trials: int) -> list[Measured]:
 
 @claim(
     "thm-residual",
-    title=r"$w(k)-w^{\mathrm{mm}}\log k\to\tilde w$, $e^{-\ip{\tilde x_i}{\tilde w}}\propto\lambda_i$",
+    title=r"$w(k)-w^{\mathrm{mm}}\log k$ converges; its limit follows from the multipliers",
     source="Soudry et al. (2018), Theorem 4 and appendix; proof here",
     chapter=PAGE,
     scope="n = 12, d = 3, independent support points, logistic and exponential loss",

@@ -88,10 +88,12 @@ def reason(label: str, *, title: str, source: str, chapter: str, why: str, kind:
 
     Parameters
     ----------
-    label, title, source, chapter, kind
+    label, title, source, chapter
         See :class:`Claim`.
     why : str
         The reason, a sentence.
+    kind : str
+        See :class:`Claim`.
 
     Raises
     ------
@@ -137,6 +139,7 @@ def claims() -> tuple[Claim, ...]:
     Returns
     -------
     tuple of Claim
+        Each of them once.
     """
     _load()
     order = {page: number for number, page in enumerate(CHAPTERS)}
@@ -144,7 +147,13 @@ def claims() -> tuple[Claim, ...]:
 
 
 def labels() -> set[str]:
-    """Labels of all claims, those with a reason too."""
+    """Return the labels of all claims, those with a reason too.
+
+    Returns
+    -------
+    set of str
+        Labels as in the chapters.
+    """
     _load()
     return set(_CLAIMS)
 

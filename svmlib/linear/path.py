@@ -124,7 +124,7 @@ def _follow(A: FloatArray, radii: FloatArray, loss: LinearLoss) -> list[tuple[Fl
         at = inner if inner is not None else (w, 0.0, residual)
         if not at[2] <= TOLERANCE or np.linalg.norm(at[0]) > R * (1 + 1e-12):
             raise SolverError(
-                f"The minimiser over the ball of radius {R:g} ({A.shape[0]} points in {A.shape[1]} dimensions) "
+                f"The minimiser over the ball of radius {R:g} ({len(A)} points in {A.shape[1]} dimensions) "
                 f"is stationary to {at[2]:.1e} only. Check for huge or tiny points; leave out large radii."
             )
         found.append(at)

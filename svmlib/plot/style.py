@@ -8,6 +8,7 @@ same again for print in grey.
 from __future__ import annotations
 
 import io
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +84,6 @@ _RC: dict[str, Any] = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlecolor": INK,
-    "figure.facecolor": "white",
     "font.size": 10,
     "grid.color": "#E3E3E3",
     "grid.linewidth": 0.7,
@@ -92,6 +92,16 @@ _RC: dict[str, Any] = {
 
 def style(color: str) -> Style:
     """Look of a meaning, or of any colour that matplotlib knows (solid, no marker).
+
+    Parameters
+    ----------
+    color : str
+        Name of a meaning, or a colour.
+
+    Returns
+    -------
+    Style
+        Its look.
 
     Raises
     ------
@@ -110,14 +120,17 @@ def style(color: str) -> Style:
 class BookFigure(Figure):  # type: ignore[misc]  # matplotlib is untyped here
     """A figure that shows itself as a sharp, light PNG of its full size."""
 
-    def _repr_mimebundle_(
-        self, include: object = None, exclude: object = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        # Jupyter's own rendering crops to what is drawn, so that text would have another size in each figure.
-        width, height = (round(100 * inches) for inches in self.get_size_inches())
-        return {"image/png": png(self), "text/plain": repr(self)}, {
-            "image/png": {"width": width, "height": height}
-        }
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        # half of its pixels; without a height, so that a narrow page shrinks it in proportion
+        return png(self), {"width": round(float(self.get_figwidth()) * DPI / 2)}
+
+
+def _show_as_is() -> None:
+    # Jupyter's rendering of figures crops to what is drawn, so that text would have another size in each.
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    if shell is not None:
+        shell.display_formatter.formatters["image/png"].for_type(BookFigure, BookFigure._repr_png_)
 
 
 def png(fig: Figure) -> bytes:
@@ -173,25 +186,38 @@ def figure(
         raise DataError(
             f"figure needs positive sizes, got {nrows} x {ncols} panels in {width} x {height} inches."
         )
+    _show_as_is()
+    # Not inside the context below: the first figure of a notebook switches Jupyter's backend on, and leaving
+    # the context would switch it off again.
+    fig = plt.figure(
+        figsize=(width, height), dpi=DPI, facecolor="white", layout="constrained", FigureClass=BookFigure
+    )
     with mpl.rc_context(_RC):
-        fig, axes = plt.subplots(
-            nrows,
-            ncols,
-            figsize=(width, height),
-            dpi=DPI,
-            layout="constrained",
-            FigureClass=BookFigure,
-            **subplots,
-        )
+        axes = fig.subplots(nrows, ncols, **subplots)
         for ax in np.atleast_1d(axes).flat:
             # ticks are made when they are first needed, outside this context: say now how they look
             ax.tick_params(which="both", labelsize=9, color=INK, labelcolor=INK, width=0.8)
-    assert isinstance(fig, BookFigure)
     return fig, axes
 
 
 def axes_or_new(ax: Axes | None) -> Axes:
-    """Return ``ax``, or the axes of a new figure."""
+    """Return ``ax``, or the axes of a new figure.
+
+    Parameters
+    ----------
+    ax : Axes or None
+        What the caller was given.
+
+    Returns
+    -------
+    Axes
+        Where to draw.
+
+    Raises
+    ------
+    DataError
+        If it is something else, such as an array of axes.
+    """
     if ax is None:
         return figure()[1]
     if not isinstance(ax, Axes):

@@ -93,6 +93,7 @@ def view(settings: Settings) -> View:
     Returns
     -------
     View
+        Figure and sentences.
 
     Raises
     ------

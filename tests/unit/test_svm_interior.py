@@ -15,14 +15,14 @@ DELTA *= np.sign(np.einsum("bma,bme,ae->bm", DELTA, Q, RNG.normal(size=(6, 3))))
 C = np.full((5, 8), 0.2)
 
 
-@pytest.mark.parametrize("gap", [1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize("gap", [1e-3, 1e-5, 1e-7])
 def test_the_end_of_the_path_is_feasible_and_within_the_gap(gap):
     M, lam = interior_points(DELTA, Q, C, gap)
     G = np.einsum("bm,bma,bme->bae", lam, DELTA, Q)
     assert (lam > 0).all()
     assert (np.linalg.norm(G, 2, axis=(1, 2)) < 1).all()
     margins = np.einsum("bma,bae,bme->bm", DELTA, M, Q)
-    assert (margins > C * (1 - 1e-9)).all()
+    assert (margins > C).all()
     distance = np.linalg.svd(M, compute_uv=False).sum(-1) - (lam * C).sum(-1)
     assert (distance > -1e-12).all()
     assert (distance <= 1.5 * gap).all()

@@ -10,7 +10,7 @@ from nbformat.v4 import new_markdown_cell
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
-from svmbook.notebooks import macros
+from svmbook.notebooks import macros  # noqa: E402
 
 MATHJAX = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))["sphinx"]["config"]["mathjax3_config"]
 MARK = "svmbook-macros"
