@@ -109,7 +109,7 @@ def cancellation(trials: int) -> list[Measured]:
     p = instances(trials)
     solution = svm.attention_svm(p)
     top, direction, pivoted, before = [], [], [], []
-    for b in range(4):
+    for b in range(min(trials, 4)):
         one = p[b]
         spread = np.abs(one.scores.max(-1) - one.scores.min(-1))
         threshold = np.log(16.0 * spread * (one.T - 1) / (2.0**-53 * np.abs(one.scores.max(-1)))).max()

@@ -183,7 +183,7 @@ def _tilt(support: FloatArray, u: FloatArray, rng: np.random.Generator) -> float
     "lem-no-minimiser",
     title=r"$\mathcal L(w)\ge\ell(\Gamma\|w\|)/n$: the infimum 0 is not attained",
     kind="lemma",
-    source="folklore; Soudry et al. (2018), Lemma 1",
+    source="folklore, see Soudry et al. (2018)",
     chapter=PAGE,
     scope="n = 12, d = 3, r = 1, logistic and exponential loss, norms 0.1 to 1,000",
     seeds="batch elements 0 to trials − 1 of seed 0",

@@ -30,7 +30,7 @@ def largest_norm(A: FloatArray, order: float = 2) -> FloatArray:
 @claim(
     "thm-steepest",
     title="Steepest descent in a norm finds the largest margin of that norm",
-    source="Gunasekar et al. (2018), Theorem 5; bound derived here",
+    source="Gunasekar et al. (2018); bound derived here",
     chapter=PAGE,
     scope="n = 12, d = 8, exponential loss, steps 1/√(k+1), 10,000 of them",
     seeds="batch elements 0 to trials − 1 of seed 0",
@@ -72,7 +72,7 @@ def steepest(trials: int) -> list[Measured]:
 @claim(
     "thm-gd",
     title=r"Gradient descent: loss $\Theta(1/k)$, norm $\log k/\Gamma$, direction $w^{\mathrm{mm}}$",
-    source="Soudry et al. (2018), Theorems 3 and 5; proof and constants here",
+    source="Soudry et al. (2018); proof and constants here",
     chapter=PAGE,
     scope="n = 12, d = 3, logistic and exponential loss, constant step 1/r², 10⁵ steps",
     seeds="batch elements 0 to trials − 1 of seed 0",
@@ -134,7 +134,7 @@ def gradient_descent(trials: int) -> list[Measured]:
 @claim(
     "thm-residual",
     title=r"$w(k)-w^{\mathrm{mm}}\log k$ converges; its limit follows from the multipliers",
-    source="Soudry et al. (2018), Theorem 4 and appendix; proof here",
+    source="Soudry et al. (2018); proof here",
     chapter=PAGE,
     scope="n = 12, d = 3, independent support points, logistic and exponential loss",
     seeds="batch elements 0 to trials − 1 of seed 0",
