@@ -126,7 +126,7 @@ def saturation(trials: int) -> list[Measured]:
             -1.0,
             tol=0.05,
         ),
-        Measured("median relative remainder at R = 10", np.median(relative[-1]), "<=", 1e-3),
+        Measured("median relative remainder at $R=10$", np.median(relative[-1]), "<=", 1e-3),
     ]
 
 
@@ -284,7 +284,7 @@ def rate(trials: int) -> list[Measured]:
         Measured("exponent of the median in k, 1,000 to 16,000 steps", slope, "==", -2.0, tol=0.2),
         Measured("median of $\\|W(k)\\|_F/(\\eta k)$ at 16,000 steps", np.median(speed), ">=", 0.95),
         Measured(
-            r"plain steps: growth of $\|W\|_F$ per unit of $\log k$, in $\|W^{mm}\|_F$",
+            r"plain steps: growth of $\|W\|_F$ per unit of $\log k$, in $\|W^{\mathrm{mm}}\|_F$",
             growth.mean(),
             "==",
             1.0,

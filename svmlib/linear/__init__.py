@@ -7,7 +7,7 @@ in the attention SVM, whose constraints :math:`\langle A_{it},W\rangle\ge1` have
 >>> X, y = sv.linear.separable_data(n=12, d=2)
 >>> run = sv.linear.descend(X, y, sv.linear.normalized(0.1), steps=1000)
 >>> run.w.shape, run.margin.shape
-((51, 2), (51,))
+((43, 2), (43,))
 """
 
 from __future__ import annotations
