@@ -63,9 +63,14 @@ def too_wide(page) -> list[str]:
     if page.evaluate("document.scrollingElement.scrollWidth - innerWidth") <= 0:
         return []
     return page.evaluate(
-        """() => ["the page scrolls sideways", ...[...document.querySelectorAll("article *")]
-          .filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
-          .map((e) => e.tagName + "." + e.className + " " + e.textContent.slice(0, 40)).slice(0, 5)]"""
+        """() => {
+          const held = (e) => { for (let p = e.parentElement; p; p = p.parentElement)
+            if (p.scrollWidth > p.clientWidth && getComputedStyle(p).overflowX !== "visible") return p !== document.documentElement && p !== document.body;
+            return false; };
+          return ["the page scrolls sideways", ...[...document.querySelectorAll("body *")]
+            .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !held(e))
+            .map((e) => e.tagName + "." + e.className + " " + e.textContent.slice(0, 40)).slice(0, 5)];
+        }"""
     )
 
 

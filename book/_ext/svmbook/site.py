@@ -23,6 +23,7 @@ MATHJAX = (
     "sre/mathmaps/en.json",
     "sre/mathmaps/base.json",
 )
+SUMMARY = re.compile(r'<summary class="sd-summary-title.*?</summary>', re.DOTALL)
 
 
 def addresses(app: Sphinx, config: Config) -> None:
@@ -108,6 +109,8 @@ def tidy(app: Sphinx, pagename: str, template: str, context: dict[str, Any], doc
     body = body.replace(
         '<div class="proof admonition" id="proof">', '<div class="proof proof-text admonition">'
     )
+    # A link inside a folding box's title would be one control inside another.
+    body = SUMMARY.sub(lambda m: re.sub(r"</?a\b[^>]*>", "", m[0]), body)
     # docutils gives the bibliography list roles that do not fit together.
     body = body.replace('<div role="list" class="citation-list">', '<div class="citation-list">')
     context["body"] = body.replace(' role="doc-biblioentry"', "")
