@@ -169,6 +169,7 @@ def descend(
     Returns
     -------
     LinearRun
+        Records at the chosen steps.
 
     Raises
     ------

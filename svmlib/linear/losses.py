@@ -76,6 +76,16 @@ LOSSES = {
 def get_loss(loss: str) -> LinearLoss:
     """Return the loss called ``loss``.
 
+    Parameters
+    ----------
+    loss : str
+        Name.
+
+    Returns
+    -------
+    LinearLoss
+        The loss.
+
     Raises
     ------
     DataError
@@ -87,6 +97,17 @@ def get_loss(loss: str) -> LinearLoss:
 
 
 def log_mean_exp(a: FloatArray) -> FloatArray:
-    """Logarithm of the mean of ``exp(a)`` over the last axis, without overflow or underflow."""
+    """Compute the logarithm of the mean of ``exp(a)``, without overflow or underflow.
+
+    Parameters
+    ----------
+    a : ndarray, shape (..., n)
+        Exponents.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        Logarithms.
+    """
     top = a.max(axis=-1, keepdims=True)
     return np.asarray(top[..., 0] + np.log(np.exp(a - top).mean(axis=-1)))

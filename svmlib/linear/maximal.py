@@ -53,6 +53,7 @@ def max_margin(X: ArrayLike, y: ArrayLike, norm: str) -> MaxMargin:
     Returns
     -------
     MaxMargin
+        Solution with its certificate.
 
     Raises
     ------

@@ -59,6 +59,7 @@ def path(X: ArrayLike, y: ArrayLike, radii: ArrayLike, *, loss: str = "logistic"
     Returns
     -------
     LinearPath
+        Minimisers, one for each radius.
 
     Raises
     ------

@@ -10,11 +10,12 @@ import warnings
 import numpy as np
 from numpy.typing import ArrayLike
 
+from svmlib import compare
 from svmlib.arrays import frozen
 from svmlib.data import Problem
 from svmlib.errors import DataError, InfeasibleError, ShapeError, SolverError
 
-from .records import CERTIFIED, SUPPORT_TOLERANCE, AttentionSVM, Certificate, attention_certificate, rank_of
+from .records import CERTIFIED, SUPPORT_TOLERANCE, AttentionSVM, Certificate, attention_certificate
 
 __all__ = ["attention_svm_conic"]
 
@@ -101,7 +102,7 @@ def attention_svm_conic(problem: Problem, tokens: ArrayLike | None = None, norm:
     return AttentionSVM(
         W=frozen(solution),
         value=frozen(value),
-        rank=frozen(np.asarray(rank_of(solution) if worst <= CERTIFIED else -1, dtype=np.int64)),
+        rank=frozen(np.asarray(compare.rank(solution) if worst <= CERTIFIED else -1, dtype=np.int64)),
         support=frozen(margins < 1.0 + SUPPORT_TOLERANCE),
         multipliers=frozen(multipliers),
         tokens=frozen(index),

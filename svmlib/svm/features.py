@@ -39,7 +39,22 @@ class Features:
 
     @classmethod
     def of(cls, delta: FloatArray, z: FloatArray, constrained: BoolArray) -> Features:
-        """Collect the constraints of one problem: delta (n, T, d), z (n, d), constrained (n, T)."""
+        """Collect the constraints of one problem.
+
+        Parameters
+        ----------
+        delta : ndarray, shape (n, T, d)
+            Token differences.
+        z : ndarray, shape (n, d)
+            Queries.
+        constrained : ndarray of bool, shape (n, T)
+            Which tokens carry a constraint.
+
+        Returns
+        -------
+        Features
+            Unit features, sequence by sequence.
+        """
         i, t = np.nonzero(constrained)
         rows, rows_length = _unit(delta[i, t])
         queries, query_length = _unit(z)
@@ -55,7 +70,18 @@ def _unit(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def nearest(features: Features) -> LeastDistance:
-    """Frobenius program: ``w`` is the matrix W (d, d); the multipliers belong to the unit features."""
+    """Solve the Frobenius program.
+
+    Parameters
+    ----------
+    features : Features
+        Constraints of one problem.
+
+    Returns
+    -------
+    LeastDistance
+        ``w`` is the matrix W (d, d); the multipliers belong to the unit features.
+    """
     length, m = features.length, len(features.length)
     if m == 0:  # nothing to separate: W = 0 is the solution
         return LeastDistance("solved", np.zeros(0), 0.0, np.zeros(0))
@@ -94,10 +120,20 @@ def _basis(rows: FloatArray) -> FloatArray | None:
 
 
 def nuclear_points(solved: list[tuple[Features, LeastDistance]]) -> list[tuple[FloatArray, FloatArray]]:
-    """Nuclear programs, given the Frobenius solutions: W (d, d) and multipliers of the unit features, each.
+    """Solve nuclear programs.
 
     By optimality the columns of W lie in the span of the differences and its rows in that of the queries,
     so both bases may be exchanged for those of the spans.
+
+    Parameters
+    ----------
+    solved : list of (Features, LeastDistance)
+        Constraints and Frobenius solution of each problem.
+
+    Returns
+    -------
+    list of (W, multipliers)
+        Matrix (d, d) and multipliers of the unit features, each.
     """
     out: list[tuple[FloatArray, FloatArray]] = []
     frames, programs = [], []

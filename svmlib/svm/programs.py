@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from svmlib import compare
 from svmlib.arrays import BoolArray, FloatArray, IntArray, frozen
 from svmlib.data import Problem
 from svmlib.errors import DataError, InfeasibleError, SolverError
 
 from .features import Features, nearest, nuclear_points
 from .least_distance import LeastDistance
-from .records import CERTIFIED, SUPPORT_TOLERANCE, AttentionSVM, Certificate, attention_certificate, rank_of
+from .records import CERTIFIED, SUPPORT_TOLERANCE, AttentionSVM, Certificate, attention_certificate
 
 __all__ = ["attention_svm", "feasible"]
 
@@ -105,7 +106,7 @@ def attention_svm(
     bad = np.flatnonzero(solution & ~(certificate.worst <= CERTIFIED))
     if bad.size:
         raise SolverError(_uncertified(problem, int(bad[0]), certificate, norm, float(value[bad[0]])))
-    rank = np.where(solution, rank_of(W), -1)
+    rank = np.where(solution, compare.rank(W), -1)
     for a in (W, value, multipliers, certificate.primal, certificate.dual, certificate.gap):
         a[~solution] = np.nan
     margins[~solution] = np.inf  # no support tokens

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -204,9 +203,3 @@ def attention_certificate(
         dual = np.maximum(0.0, norms.SPEC(G) - 1.0)
         gap = np.abs(value - total) / safe
     return Certificate(primal, np.asarray(dual + negative), gap), value, margins
-
-
-def rank_of(W: FloatArray) -> Any:
-    """Numbers of singular values above 1e-6 of the largest."""
-    s = np.linalg.svd(W, compute_uv=False)
-    return ((s > 1e-6 * s[..., :1]) & (s > 0)).sum(-1)

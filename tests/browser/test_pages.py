@@ -58,20 +58,23 @@ def violations(page) -> list[str]:
     ]
 
 
+STICKS_OUT = """() => {
+  const root = document.documentElement, scrolls = (e) => getComputedStyle(e).overflowX !== "visible";
+  const held = (e) => {
+    for (let p = e.parentElement; p && p !== root; p = p.parentElement) if (scrolls(p)) return true;
+    return false;
+  };
+  return [...document.querySelectorAll("article *")]
+    .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !held(e))
+    .map((e) => `${e.tagName}.${e.className} ${e.textContent.slice(0, 40)}`).slice(0, 5);
+}"""
+
+
 def too_wide(page) -> list[str]:
     """What sticks out to the right of a page that scrolls sideways."""
     if page.evaluate("document.scrollingElement.scrollWidth - innerWidth") <= 0:
         return []
-    return page.evaluate(
-        """() => {
-          const held = (e) => { for (let p = e.parentElement; p; p = p.parentElement)
-            if (p.scrollWidth > p.clientWidth && getComputedStyle(p).overflowX !== "visible") return p !== document.documentElement && p !== document.body;
-            return false; };
-          return ["the page scrolls sideways", ...[...document.querySelectorAll("body *")]
-            .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !held(e))
-            .map((e) => e.tagName + "." + e.className + " " + e.textContent.slice(0, 40)).slice(0, 5)];
-        }"""
-    )
+    return ["the page scrolls sideways", *page.evaluate(STICKS_OUT)]
 
 
 @pytest.mark.parametrize("name", [*pages(), "search", "genindex"])
