@@ -13,7 +13,7 @@ from svmlib.arrays import FloatArray, IntArray
 from .registry import Measured, claim
 
 PAGE = "implicit_bias/attention_svm"
-PAPER = "Tarzanagh et al. (2023a)"
+PAPER = "Transformers as Support Vector Machines (2023)"
 
 
 def combine(p: data.Problem, weights: FloatArray, tokens: IntArray | None = None) -> FloatArray:
@@ -126,13 +126,13 @@ def largest_margin(trials: int) -> list[Measured]:
     scalars = np.array([[[-1.0], [0.0], [1.0]]])
     line = data.Problem(scalars, np.ones((1, 1)), np.ones(1))  # token 1 lies between the others
     reached = max(compare.margins([[w]], line.X, line.z, [1]).min() for w in np.linspace(-1, 1, 201))
-    rows.append(Measured("largest margin where nothing separates", reached, "<=", 0.0, breaks=True))
+    rows.append(Measured("infeasible selection: largest margin at norm one", reached, "<=", 0.0, breaks=True))
     return rows
 
 
 @claim(
     "prop-kkt-fro",
-    title=r"$W=\sum\lambda_{it}A_{it}$ with $\lambda\ge0$ on support tokens",
+    title=r"$W=\sum\lambda_{it}A_{it}$ with $\lambda\ge0$, and 0 on slack constraints",
     kind="proposition",
     source=f"{PAPER}, (Att-SVM); derived in the chapter",
     chapter=PAGE,
@@ -155,7 +155,7 @@ def kkt_frobenius(trials: int) -> list[Measured]:
     return [
         Measured(r"$\|W-\sum\lambda A\|_F/\|W\|_F$, largest", gap.max(), "<=", 1e-8),
         Measured(
-            r"complementary slackness $\sum\lambda(m-1)/\sum\lambda$, largest",
+            r"complementary slackness $\sum\lambda(\langle A,W\rangle-1)/\sum\lambda$, largest",
             ((s.multipliers * np.abs(slack)).sum((-2, -1)) / total).max(),
             "<=",
             1e-8,
@@ -291,7 +291,7 @@ def planted(trials: int) -> list[Measured]:
             1e-10,
         ),
         Measured(
-            "share of support tokens among the others",
+            "share of support tokens among all but the selected",
             s.support.sum() / (p.n * (p.T - 1) * trials),
             "==",
             1.0,

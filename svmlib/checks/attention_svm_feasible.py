@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from svmlib import attention, compare, data, norms, svm
+from svmlib import compare, data, norms, svm
 from svmlib.arrays import FloatArray, IntArray
 
 from .attention_svm import PAGE, PAPER, combine, hull_point, relative, solved
@@ -78,7 +78,7 @@ def feasibility(trials: int) -> list[Measured]:
     kind="proposition",
     source="Gordan's theorem of the alternative; proof in the chapter",
     chapter=PAGE,
-    scope="n = T = 5 at d = 2 and 3, where some instances are infeasible; two scalar sequences that clash",
+    scope="n = T = 5 at d = 2 and 3, where some instances are infeasible; nuclear: n = 6, T = 8, d = 10",
     seeds="0 to trials − 1",
     trials=(100, 20),
 )
@@ -96,11 +96,6 @@ def alternative(trials: int) -> list[Measured]:
     q, t = solved(6, 8, 10, 40 if trials >= 40 else 10, "nuc")
     weights = t.multipliers / t.multipliers.sum((-2, -1), keepdims=True)
     nuclear = norms.SPEC(combine(q, weights, t.tokens))
-    # one query, two wishes: sequence 1 wants its right token, sequence 2 its left one
-    scalars = np.array([[[0.0], [1.0]], [[-1.0], [0.0]]])
-    clash = data.Problem(scalars, np.ones((2, 1)), np.array([1.0, -1.0]), np.ones(1))
-    grid = np.linspace(-4, 4, 801)
-    loss = attention.loss(clash, grid[:, None, None])
     return [
         Measured("share where exactly one exists: weights, or a hull point at 0", np.mean(agree), "==", 1.0),
         Measured("instances of the rarer kind", min(len(at_zero), 2 * trials - len(at_zero)), ">=", 2),
@@ -111,21 +106,6 @@ def alternative(trials: int) -> list[Measured]:
             relative(nuclear, t.margin),
             "<=",
             1e-8,
-        ),
-        Measured(
-            "infeasible pair of wishes: place of the loss's minimum",
-            grid[loss.argmin()],
-            "==",
-            0.0,
-            tol=0.005,
-            breaks=True,
-        ),
-        Measured(
-            "its value above the mean loss of the best tokens",
-            loss.min() - np.log1p(np.exp(-1)),
-            ">",
-            0.1,
-            breaks=True,
         ),
     ]
 
