@@ -87,8 +87,8 @@ def locally_optimal(problem: Problem, svm: AttentionSVM, rtol: float = 1e-3) -> 
 
     Notes
     -----
-    Tarzanagh et al. (2023a), definition of locally-optimal tokens. Scores that differ by round-off only,
-    1e-14 of the largest, count as equal.
+    *Transformers as Support Vector Machines* (2023), definition of locally-optimal tokens. Scores that
+    differ by round-off only, 1e-14 of the largest, count as equal.
     """
     if not rtol >= 0:
         raise DataError(f"rtol must be at least 0, got {rtol!r}.")

@@ -55,7 +55,7 @@ def attention_svm_conic(problem: Problem, tokens: ArrayLike | None = None, norm:
 
     Notes
     -----
-    Tarzanagh et al. (2023a), (Att-SVM).
+    *Transformers as Support Vector Machines* (2023), (Att-SVM).
     """
     if norm not in ("fro", "nuc"):
         raise DataError(f'norm must be "fro" or "nuc", got {norm!r}.')

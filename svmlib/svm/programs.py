@@ -69,7 +69,7 @@ def attention_svm(
 
     Notes
     -----
-    Tarzanagh et al. (2023a), (Att-SVM) for the Frobenius and the nuclear norm.
+    *Transformers as Support Vector Machines* (2023), (Att-SVM) for the Frobenius and the nuclear norm.
 
     Examples
     --------

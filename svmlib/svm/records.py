@@ -57,12 +57,12 @@ class Certificate:
 
     def __repr__(self) -> str:
         known = self.worst[np.isfinite(self.worst)]  # infeasible problems have none
-        return f"Certificate(worst {known.max(initial=0.0):.1e})"
+        return f"Certificate(worst {known.max():.1e})" if known.size else "Certificate(no solution)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionSVM:
-    r"""Solution of the attention SVM for one norm (Tarzanagh et al. 2023a, Att-SVM).
+    r"""Solution of the attention SVM for one norm (*Transformers as Support Vector Machines* 2023, Att-SVM).
 
     Attributes
     ----------
