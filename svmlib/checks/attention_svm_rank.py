@@ -72,7 +72,7 @@ def rank(trials: int) -> list[Measured]:
     kind="proposition",
     source="argument of Barvinok and of Pataki for semidefinite programs; proof in the chapter",
     chapter=PAGE,
-    scope="T = 2 and 5, n = 5 to 15, where the solution is unique; then an instance where it is not",
+    scope="random instances, T = 2 and 5, n = 5 to 15; then an instance with many solutions",
     seeds="0 to trials − 1",
     trials=(12, 6),
 )
