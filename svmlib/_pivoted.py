@@ -46,10 +46,20 @@ LOSSES = {
             "logistic",
             lambda f: softplus(-f),
             lambda f: -softplus(f),
-            lambda f, e: torch.log1p(torch.sigmoid(-f) * torch.expm1(e)),
+            # where e is large nothing cancels, and expm1 would overflow
+            lambda f, e: torch.where(
+                e < 30.0,
+                torch.log1p(torch.sigmoid(-f) * torch.expm1(e.clamp_max(30.0))),
+                softplus(e - f) - softplus(-f),
+            ),
         ),
         Loss(
-            "exponential", lambda f: torch.exp(-f), lambda f: -f, lambda f, e: torch.exp(-f) * torch.expm1(e)
+            "exponential",
+            lambda f: torch.exp(-f),
+            lambda f: -f,
+            lambda f, e: torch.where(
+                e < 30.0, torch.exp(-f) * torch.expm1(e.clamp_max(30.0)), torch.exp(e - f) - torch.exp(-f)
+            ),
         ),
         Loss("linear", lambda f: -f, torch.zeros_like, lambda f, e: e),
     )
@@ -64,9 +74,35 @@ def get_loss(loss: str) -> Loss:
     DataError
         If there is no loss of that name.
     """
-    if loss not in LOSSES:
+    if not isinstance(loss, str) or loss not in LOSSES:
         raise DataError(f"loss must be one of {sorted(LOSSES)}, got {loss!r}.")
     return LOSSES[loss]
+
+
+def apply_head(head: Callable[[Any], Any], u: Tensor) -> Tensor:
+    """Call a head on outputs (..., d) and check that it returns predictions (...).
+
+    Raises
+    ------
+    DataError
+        If the head itself fails.
+    ShapeError
+        If its result has another shape.
+    """
+    try:
+        value = head(u)
+    except (RuntimeError, TypeError, ValueError) as exc:
+        raise DataError(
+            f"head failed on a float64 tensor of shape {tuple(u.shape)}: {exc}. It must map (..., d) to (...) "
+            "in float64; call .double() on a module."
+        ) from exc
+    if not isinstance(value, Tensor) or value.shape != u.shape[:-1]:
+        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise ShapeError(
+            f"head must map a tensor of shape (..., d) to one of shape (...): for an input of shape "
+            f"{tuple(u.shape)} it returned {got}, expected shape {tuple(u.shape[:-1])}."
+        )
+    return value
 
 
 class View(NamedTuple):
@@ -86,6 +122,8 @@ class Layer:
     def __init__(self, problem: Problem, device: str) -> None:
         flat = problem.X.reshape(-1, problem.n, problem.T, problem.d)
         self.B, self.n, self.T, self.d = flat.shape
+        if self.B == 0:
+            raise ShapeError("The batch of this problem is empty: nothing to differentiate.")
         m = self.n * self.B
         self.X = to_tensor(flat.transpose(2, 3, 1, 0).reshape(self.T, self.d, m), device)
         self.z = to_tensor(problem.z.reshape(-1, self.n, self.d).transpose(2, 1, 0), device)  # (d, n, B)
@@ -150,12 +188,11 @@ class Layer:
         assert self.head is not None
         with torch.inference_mode(False), torch.enable_grad():
             u = self.output(probability).clone().requires_grad_(True)
-            value = self.head(u)
-            if not isinstance(value, Tensor) or value.shape != (self.B, self.n):
-                got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-                raise ShapeError(
-                    f"head must map a tensor of shape (..., d) to one of shape (...): for an input of shape "
-                    f"{tuple(u.shape)} it returned {got}, expected {(self.B, self.n)}."
+            value = apply_head(self.head, u)
+            if not value.requires_grad:
+                raise DataError(
+                    "head gives a result that does not depend on its input for autograd: it is constant, or "
+                    "something in it was detached."
                 )
             (slope,) = torch.autograd.grad(value.sum(), u)
         direction = slope.permute(2, 1, 0).reshape(self.d, -1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,7 +17,18 @@ from .errors import DataError, ShapeError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BoolArray", "FloatArray", "IntArray", "as_float", "frozen", "resolve_device", "to_tensor"]
+__all__ = [
+    "BoolArray",
+    "FloatArray",
+    "IntArray",
+    "as_float",
+    "check_integer",
+    "check_positive",
+    "frozen",
+    "resolve_device",
+    "to_tensor",
+    "torch_normals",
+]
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
@@ -29,6 +42,7 @@ def as_float(
     ndim: int | None = None,
     min_ndim: int = 0,
     last: Sequence[int | None] = (),
+    meaning: str = "",
     finite: bool = True,
 ) -> FloatArray:
     """Return ``a`` as a float64 numpy array after checking its axes and values.
@@ -43,6 +57,8 @@ def as_float(
         Exact or smallest number of axes.
     last : sequence of int or None, optional
         Sizes of the last axes; None leaves a size free.
+    meaning : str
+        What these sizes are, for the error message.
     finite : bool
         Whether NaN and infinities are refused.
 
@@ -63,16 +79,7 @@ def as_float(
     >>> as_float([[1, 2]], "X", min_ndim=2).dtype
     dtype('float64')
     """
-    torch = sys.modules.get("torch")  # a tensor can only exist if torch has been imported
-    if torch is not None and isinstance(a, torch.Tensor):
-        a = a.detach().cpu().numpy()
-    try:
-        out = np.asarray(a)
-        if out.dtype.kind == "c":
-            raise TypeError
-        out = out.astype(np.float64, copy=False)
-    except (TypeError, ValueError) as exc:
-        raise DataError(f"{name} must be an array of real numbers, got {type(a).__name__}.") from exc
+    out = _real(a, name)
     if ndim is not None and out.ndim != ndim:
         raise ShapeError(f"{name} must have {ndim} axes, got shape {out.shape}.")
     if out.ndim < max(min_ndim, len(last)):
@@ -80,7 +87,8 @@ def as_float(
     tail = out.shape[out.ndim - len(last) :]
     if any(want is not None and want != got for want, got in zip(last, tail, strict=True)):
         want_text = ", ".join("any" if s is None else str(s) for s in last)
-        raise ShapeError(f"{name} must end in axes of sizes ({want_text}), got shape {out.shape}.")
+        tail_text = f", {meaning}" if meaning else ""
+        raise ShapeError(f"{name} must end in axes of sizes ({want_text}){tail_text}, got shape {out.shape}.")
     if finite and not np.isfinite(out).all():
         bad = np.argwhere(~np.isfinite(out))
         at = tuple(int(i) for i in bad[0])
@@ -89,6 +97,92 @@ def as_float(
             f"the first at index {at}. Remove or mask them."
         )
     return out
+
+
+def _real(a: Any, name: str) -> FloatArray:
+    torch = sys.modules.get("torch")  # a tensor can only exist if torch has been imported
+    if torch is not None and isinstance(a, torch.Tensor) and not (a.is_sparse or a.is_complex()):
+        return np.asarray(a.detach().cpu().to(torch.float64).numpy())
+    if isinstance(a, np.ma.MaskedArray) and np.ma.getmaskarray(a).any():
+        raise DataError(f"{name} is a masked array; give its data, and the mask as mask= where there is one.")
+    try:
+        out = np.asarray(a)
+        if a is None or out.dtype.kind not in "biufO":
+            raise TypeError
+        return out.astype(np.float64, copy=False)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as exc:
+        what = (
+            f"{type(a).__name__} of {getattr(a, 'dtype', 'mixed')} values"
+            if hasattr(a, "dtype")
+            else type(a).__name__
+        )
+        raise DataError(
+            f"{name} must be an array of real numbers with rows of equal length, got {what}. "
+            "Pad sequences of unequal length and pass a mask."
+        ) from exc
+
+
+def check_integer(value: Any, name: str, minimum: int = 1) -> int:
+    """Check a size, a count or a seed.
+
+    Parameters
+    ----------
+    value : int or numpy integer
+        The number.
+    name : str
+        What the caller calls it.
+    minimum : int
+        Smallest allowed value.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    ShapeError
+        If it is not a whole number, too small, or beyond 64 bits.
+    """
+    kind = {0: "a whole number >= 0", 1: "a positive integer"}.get(minimum, f"an integer >= {minimum}")
+    if isinstance(value, (bool, np.bool_)):
+        raise ShapeError(f"{name} must be {kind}, got {value!r}.")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ShapeError(f"{name} must be {kind}, got {value!r}.") from None
+    if not minimum <= number < 2**63:
+        raise ShapeError(f"{name} must be {kind}, got {value!r}.")
+    return number
+
+
+def check_positive(value: Any, name: str) -> float:
+    """Check a step size or another positive number.
+
+    Parameters
+    ----------
+    value : real number
+        A Python, numpy or torch scalar.
+    name : str
+        What the caller calls it.
+
+    Returns
+    -------
+    float
+        The number.
+
+    Raises
+    ------
+    DataError
+        If it is not a finite number above 0.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        number = float("nan")
+    if isinstance(value, (bool, np.bool_, str)) or not (np.isfinite(number) and number > 0):
+        raise DataError(f"{name} must be a positive number, got {value!r}.")
+    return number
 
 
 def frozen(a: NDArray[Any]) -> NDArray[Any]:
@@ -132,9 +226,9 @@ def resolve_device(device: str | None, instances: int = 1) -> str:
     DataError
         If the name is unknown, or CUDA is asked for and absent.
     """
-    chosen = device or os.environ.get("SVMLIB_DEVICE") or "cpu"
-    if chosen != "auto" and not chosen.startswith(("cpu", "cuda", "mps")):
-        raise DataError(f'device must be None, "cpu", "cuda" or "auto", got {chosen!r}.')
+    chosen = str(device if device is not None else os.environ.get("SVMLIB_DEVICE") or "cpu")
+    if not re.fullmatch(r"cpu|auto|cuda(:\d+)?", chosen):
+        raise DataError(f'device must be None, "cpu", "cuda", "cuda:N" or "auto", got {chosen!r}.')
     if chosen == "cpu":
         return chosen
     import torch
@@ -189,5 +283,8 @@ def torch_normals(seed: int, *shapes: tuple[int, ...]) -> list[FloatArray]:
     """
     import torch
 
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=generator).numpy() for shape in shapes]
+    generator = torch.Generator("cpu").manual_seed(seed)
+    # neither the default type nor the default device may change the data
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu").numpy() for shape in shapes
+    ]

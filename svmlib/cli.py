@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from . import __version__
+from .arrays import check_integer, resolve_device
 from .errors import SvmlibError
 
 __all__ = ["main"]
@@ -64,10 +65,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     started = time.perf_counter()
     try:
+        check_integer(args.seed, "--seed", 0)
+        resolve_device(args.device)
         args.out.mkdir(parents=True, exist_ok=True)
         numbers = EXPERIMENTS[args.name][1](args.trials, args.seed, args.device)
         where = _store(args, numbers, time.perf_counter() - started)
-    except (SvmlibError, OSError) as exc:
+    except OSError as exc:
+        print(
+            f"svmlib: cannot write to the folder {args.out}: {exc}. Name another one: --out.", file=sys.stderr
+        )
+        return 2
+    except SvmlibError as exc:
         print(f"svmlib: {exc}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -14,11 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arrays import BoolArray, FloatArray, IntArray, as_float, frozen, torch_normals
+from .arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_float,
+    check_integer,
+    frozen,
+    torch_normals,
+)
 from .compare import token_index
 from .errors import DataError, ShapeError
 
-__all__ = ["Problem", "planar", "planted_problem", "random_problem", "self_attention"]
+__all__ = ["Problem", "check_problem", "planar", "planted_problem", "random_problem", "self_attention"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,15 +78,18 @@ class Problem:
         n, T, d = x.shape[-3:]
         if min(n, T, d) < 1:
             raise ShapeError(f"X must have shape (..., n, T, d) with n, T, d >= 1, got {x.shape}.")
-        z = as_float(self.z, "z", last=(n, d))
-        y = as_float(self.y, "y", last=(n,))
+        z = as_float(self.z, "z", last=(n, d), meaning=f"n and d of X, which has shape {x.shape}")
+        y = as_float(self.y, "y", last=(n,), meaning=f"n of X, which has shape {x.shape}")
         if not np.isin(y, (-1.0, 1.0)).all():
             raise DataError(f"y must hold labels +1 and -1, got the values {np.unique(y)[:5].tolist()}.")
         parts: dict[str, tuple[Any, int]] = {"X": (x, 3), "z": (z, 2), "y": (y, 1)}
         if self.v is not None:
             if self.head is not None:
                 raise DataError("Give either v (a linear head) or head (any callable), not both.")
-            parts["v"] = (as_float(self.v, "v", last=(d,)), 1)
+            parts["v"] = (
+                as_float(self.v, "v", last=(d,), meaning=f"d of X, which has shape {x.shape}"),
+                1,
+            )
         elif self.head is not None and not callable(self.head):
             raise DataError(f"head must be callable, (..., d) -> (...), got {type(self.head).__name__}.")
         if self.mask is not None:
@@ -88,6 +99,8 @@ class Problem:
         if "mask" in full:
             full["X"] = np.where(full["mask"][..., None], full["X"], 0.0)
         as_float(full["X"], "X")
+        for name in ("X", "z", "v"):
+            _check_scale(full.get(name), name)
         for name, value in full.items():
             object.__setattr__(self, name, frozen(value))
 
@@ -209,17 +222,44 @@ class Problem:
             raise DataError("tokens selects a masked position; choose tokens that the mask leaves visible.")
         return index
 
-    def __getitem__(self, key: Any) -> Problem:
-        """Pick from the batch: ``p[3]`` is one problem, ``p[:10]`` a smaller batch."""
+    def __len__(self) -> int:
+        """Length of the first batch axis."""
         if not self.batch_shape:
+            raise ShapeError("This problem has no batch axes, so it has no length.")
+        return self.batch_shape[0]
+
+    def __getitem__(self, key: Any) -> Problem:
+        """Pick from the batch: ``p[3]`` is one problem, ``p[:10]`` or ``p[flags]`` a smaller batch."""
+        batch = self.batch_shape
+        if not batch:
             raise ShapeError("This problem has no batch axes to index; its arrays are p.X, p.z, p.y, p.v.")
-        rest: dict[str, Any] = {"head": self.head, "mask": None if self.mask is None else self.mask[key]}
-        return Problem(self.X[key], self.z[key], self.y[key], None if self.v is None else self.v[key], **rest)
+        try:
+            picked = np.arange(int(np.prod(batch))).reshape(batch)[key]
+        except IndexError as exc:  # stays an IndexError: iteration ends with it
+            raise IndexError(f"The batch of this problem has shape {batch}: {exc}.") from None
+        if np.ndim(picked) > len(batch):
+            raise ShapeError(f"An index may only pick from the batch axes {batch}, not add to them.")
+
+        def of(a: Any, own: int) -> Any:
+            return None if a is None else a.reshape(-1, *a.shape[a.ndim - own :])[picked]
+
+        mask = of(self.mask, 2)
+        return Problem(of(self.X, 3), of(self.z, 2), of(self.y, 1), of(self.v, 1), head=self.head, mask=mask)
 
     def __repr__(self) -> str:
         head = "linear head" if self.v is not None else "no head" if self.head is None else "head"
         batch = f", batch {self.batch_shape}" if self.batch_shape else ""
-        return f"Problem(n={self.n}, T={self.T}, d={self.d}{batch}, {head})"
+        mask = ", masked" if self.mask is not None else ""
+        return f"Problem(n={self.n}, T={self.T}, d={self.d}{batch}, {head}{mask})"
+
+
+def _check_scale(a: FloatArray | None, name: str) -> None:
+    # products of three such numbers and their squares stay within float64
+    top = 0.0 if a is None else float(np.abs(a).max(initial=0.0))
+    if top and not 1e-60 < top < 1e60:
+        raise DataError(
+            f"The largest entry of {name} is {top:.1e}; it must lie between 1e-60 and 1e60. Rescale the data."
+        )
 
 
 def self_attention(X: ArrayLike, y: ArrayLike, v: ArrayLike | None = None, **rest: Any) -> Problem:
@@ -237,18 +277,50 @@ def self_attention(X: ArrayLike, y: ArrayLike, v: ArrayLike | None = None, **res
     Problem
         The self-attention problem.
     """
-    tokens = as_float(X, "X", min_ndim=3)
+    tokens = as_float(X, "X", min_ndim=3, finite=False)
+    if tokens.shape[-2] < 1:
+        raise ShapeError(f"X must hold at least one token in each sequence, got shape {tokens.shape}.")
+    if rest.get("mask") is not None and not as_float(rest["mask"], "mask", min_ndim=2)[..., 0].all():
+        raise DataError("mask hides a first token, which is the query in self-attention: leave it visible.")
     return Problem(tokens, tokens[..., 0, :], y, v, **rest)  # type: ignore[arg-type]
+
+
+def check_problem(problem: Any) -> Problem:
+    """Check that an argument is a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        Anything.
+
+    Returns
+    -------
+    Problem
+        The same object.
+
+    Raises
+    ------
+    DataError
+        If it is something else.
+    """
+    if not isinstance(problem, Problem):
+        raise DataError(
+            f"problem must be a svmlib.data.Problem, got {type(problem).__name__}: make one with "
+            "Problem(X, z, y, v)."
+        )
+    return problem
+
+
+def _checked_sizes(
+    n: int, T: int, d: int, batch: int | None, seed: int
+) -> tuple[int, int, int, int | None, int]:
+    n, T, d = (check_integer(value, name) for value, name in ((n, "n"), (T, "T"), (d, "d")))
+    count = None if batch is None else check_integer(batch, "batch")
+    return n, T, d, count, check_integer(seed, "seed", 0)
 
 
 def _unit(a: FloatArray) -> FloatArray:
     return np.asarray(a / np.linalg.norm(a, axis=-1, keepdims=True))
-
-
-def _positive(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if int(size) != size or size < 1:
-            raise ShapeError(f"{name} must be a positive integer, got {size!r}.")
 
 
 def random_problem(
@@ -286,7 +358,7 @@ def random_problem(
     >>> random_problem(n=6, T=8, d=10, batch=100)
     Problem(n=6, T=8, d=10, batch (100,), linear head)
     """
-    _positive(n=n, T=T, d=d, batch=1 if batch is None else batch)
+    n, T, d, batch, seed = _checked_sizes(n, T, d, batch, seed)
     X, z, y, v = [], [], [], []
     for b in range(1 if batch is None else batch):
         drawn = torch_normals(seed + b, (d,), (n,), (n, T, d), (n, d))
@@ -317,7 +389,7 @@ def planar(which: int) -> Problem:
     DataError
         If ``which`` is neither 1 nor 2.
     """
-    if which not in (1, 2):
+    if isinstance(which, bool) or not isinstance(which, int) or which not in (1, 2):
         raise DataError(f"which must be 1 or 2, got {which!r}.")
     v, X, z = torch_normals((1, 3)[which - 1], (2,), (2, (3, 5)[which - 1], 2), (2, 2))
     if which == 1:
@@ -361,7 +433,7 @@ def planted_problem(
     ShapeError
         If d is too small.
     """
-    _positive(n=n, T=T, d=d, batch=1 if batch is None else batch)
+    n, T, d, batch, seed = _checked_sizes(n, T, d, batch, seed)
     if d < max(n, T - 1):
         raise ShapeError(f"planted_problem needs d >= max(n, T-1) = {max(n, T - 1)}, got d={d}.")
     made = [_planted(n, T, d, np.random.default_rng([seed, b])) for b in range(batch or 1)]

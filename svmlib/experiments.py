@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import compare, data, selection, svm
-from .arrays import BoolArray, FloatArray, IntArray
+from .arrays import BoolArray, FloatArray, IntArray, check_integer
 from .attention import Direct, Factored
 from .dynamics import Run, normalized, train
 from .errors import DataError
@@ -176,7 +176,7 @@ def local_convergence(
     KQ : LocalConvergence
         Record of training (K, Q).
     """
-    p = data.random_problem(n, T, d, batch=runs, seed=seed)
+    p = data.random_problem(n, T, d, batch=check_integer(runs, "runs"), seed=seed)
     starts: tuple[tuple[Any, str], ...] = (
         (Direct.random(p, seed=seed), "fro"),
         (Factored.random(p, seed=seed), "nuc"),

@@ -23,7 +23,7 @@ def linear(v: ArrayLike) -> Callable[[torch.Tensor], torch.Tensor]:
     callable
         Maps tensors (..., d) to (...).
     """
-    weight = to_tensor(as_float(v, "v", min_ndim=1))
+    weight = to_tensor(as_float(v, "v", ndim=1))
     return lambda u: u @ weight.to(u.device)
 
 
@@ -42,8 +42,8 @@ def quadratic(v: ArrayLike, lam: float) -> Callable[[torch.Tensor], torch.Tensor
     callable
         Maps tensors (..., d) to (...).
     """
-    weight = to_tensor(as_float(v, "v", min_ndim=1))
-    return lambda u: u @ weight.to(u.device) - lam * u.square().sum(-1)
+    weight, curvature = to_tensor(as_float(v, "v", ndim=1)), float(as_float(lam, "lam", ndim=0))
+    return lambda u: u @ weight.to(u.device) - curvature * u.square().sum(-1)
 
 
 def mlp(V: ArrayLike) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from svmlib._pivoted import Layer, get_loss
+from svmlib._pivoted import Layer, apply_head, get_loss
 from svmlib.arrays import FloatArray, as_float, to_tensor
-from svmlib.data import Problem
+from svmlib.data import Problem, check_problem
 from svmlib.errors import DataError, ShapeError
 
 from .weights import Direct, Factored, Weights, check_weights
@@ -39,7 +39,13 @@ def logits(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
     ShapeError
         If W does not fit.
     """
+    check_problem(problem)
     matrix = _matrix(problem, W)
+    if matrix.ndim > len(problem.batch_shape) + 3:
+        raise ShapeError(
+            f"W must have shape (..., d, d) or (..., r, d, d) with the batch axes {problem.batch_shape}, "
+            f"got {matrix.shape}."
+        )
     X, z, visible = problem.X, problem.z, problem.visible
     if matrix.ndim == len(problem.batch_shape) + 3:
         X, z, visible = X[..., None, :, :, :], z[..., None, :, :], visible[..., None, :, :]
@@ -49,7 +55,10 @@ def logits(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
         raise ShapeError(
             f"W has batch axes {matrix.shape[:-2]}, which do not fit the problem's {problem.batch_shape}."
         ) from None
-    a = np.einsum("...ntd,...nd->...nt", X, z @ np.swapaxes(matrix, -1, -2))
+    with np.errstate(over="ignore", invalid="ignore"):
+        a = np.einsum("...ntd,...nd->...nt", X, z @ np.swapaxes(matrix, -1, -2))
+    if not np.isfinite(a).all():
+        raise DataError("W is so large that its logits overflow float64. Rescale the weights.")
     return np.where(visible, a, -np.inf)
 
 
@@ -69,7 +78,8 @@ def probabilities(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
         Probabilities: positive, 0 at masked tokens, 1 in sum over the last axis.
     """
     a = logits(problem, W)
-    e = np.exp(a - a.max(-1, keepdims=True))
+    with np.errstate(under="ignore"):
+        e = np.exp(a - a.max(-1, keepdims=True))
     return np.asarray(e / e.sum(-1, keepdims=True))
 
 
@@ -120,7 +130,7 @@ def predictions(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
     if problem.head is None:
         raise DataError("Predictions need a head: pass v= (linear) or head= to Problem.")
     with torch.no_grad():
-        return np.asarray(problem.head(to_tensor(u)))
+        return np.asarray(apply_head(problem.head, to_tensor(u)))
 
 
 def loss(problem: Problem, W: ArrayLike | Weights, loss: str = "logistic") -> FloatArray:
@@ -166,13 +176,15 @@ def gradient(problem: Problem, weights: Weights, loss: str = "logistic") -> Weig
     Direct or Factored
         The gradient with respect to each block, in its shape; entries below 1e-308 underflow to 0.
     """
-    checked = check_weights(problem, weights)
+    checked = check_weights(check_problem(problem), weights)
     layer = Layer(problem, "cpu")
     matrix = np.broadcast_to(checked.matrix(), (*problem.batch_shape, problem.d, problem.d))
     W = to_tensor(matrix.reshape(-1, layer.d, layer.d).transpose(1, 2, 0))
     rows, log_scale = layer.ascent(layer.view((W[:, :, None] * layer.z).sum(1)), get_loss(loss))
     scaled = -(log_scale.exp() / layer.n) * (rows[:, None] * layer.z).sum(2)
     G = scaled.permute(2, 0, 1).numpy().reshape(matrix.shape)
+    if not np.isfinite(G).all():
+        raise DataError("The gradient is not finite: the head returns or differentiates to NaN or infinity.")
     if isinstance(checked, Direct):
         return Direct(G)
     return Factored(G @ checked.Q, np.swapaxes(G, -1, -2) @ checked.K)
@@ -201,12 +213,15 @@ def smoothness(problem: Problem, loss: str = "logistic") -> FloatArray:
         The constant L, in units of the loss over the squared unit of W.
     """
     get_loss(loss)
-    gamma, visible = problem.scores, problem.visible
+    gamma, visible = check_problem(problem).scores, problem.visible
     low = np.where(visible, gamma, np.inf).min(-1)
     spread = gamma.max(-1) - low
-    pair = visible[..., :, None] & visible[..., None, :]
-    apart = np.linalg.norm(problem.X[..., :, None, :] - problem.X[..., None, :, :], axis=-1)
-    r = np.linalg.norm(problem.z, axis=-1) * np.where(pair, apart, 0.0).max((-2, -1))
+    widest = np.zeros(gamma.shape[:-1])
+    for t in range(problem.T):  # one token against all, so that memory stays that of X
+        apart = np.linalg.norm(problem.X - problem.X[..., t : t + 1, :], axis=-1)
+        seen = visible & visible[..., t : t + 1]
+        widest = np.maximum(widest, np.where(seen, apart, 0.0).max(-1))
+    r = np.linalg.norm(problem.z, axis=-1) * widest
     steep = np.exp(-low)  # the exponential loss is steepest at the smallest score
     M0, M1 = {"logistic": (0.25, 1.0), "linear": (0.0, 1.0), "exponential": (steep, steep)}[loss]
     return np.asarray((r**2 * (M0 * spread**2 / 16 + M1 * spread / 4)).mean(-1))

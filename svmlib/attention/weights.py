@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from svmlib.arrays import FloatArray, as_float
-from svmlib.data import Problem
+from svmlib.arrays import FloatArray, as_float, check_integer, check_positive
+from svmlib.data import Problem, check_problem
 from svmlib.errors import DataError, ShapeError
 
 
@@ -35,6 +35,7 @@ class Direct(NamedTuple):
         Direct
             Zeros.
         """
+        check_problem(problem)
         return cls(np.zeros((*problem.batch_shape, problem.d, problem.d)))
 
     @classmethod
@@ -55,9 +56,10 @@ class Direct(NamedTuple):
         Direct
             One draw for every instance.
         """
-        bound = problem.d**-0.5 if scale is None else scale
+        check_problem(problem)
+        bound = problem.d**-0.5 if scale is None else check_positive(scale, "scale")
         size = (*problem.batch_shape, problem.d, problem.d)
-        return cls(np.random.default_rng(seed).uniform(-bound, bound, size))
+        return cls(np.random.default_rng(check_integer(seed, "seed", 0)).uniform(-bound, bound, size))
 
 
 class Factored(NamedTuple):
@@ -69,6 +71,8 @@ class Factored(NamedTuple):
     def matrix(self) -> FloatArray:
         r"""Return :math:`KQ^\top`, shape (..., d, d)."""
         K, Q = as_float(self.K, "K", min_ndim=2), as_float(self.Q, "Q", min_ndim=2)
+        if K.shape != Q.shape:
+            raise ShapeError(f"K and Q must have one shape (..., d, m), got {K.shape} and {Q.shape}.")
         return np.asarray(K @ np.swapaxes(Q, -1, -2))
 
     @classmethod
@@ -93,8 +97,12 @@ class Factored(NamedTuple):
         Factored
             One draw for every instance.
         """
-        size = (*problem.batch_shape, problem.d, problem.d if m is None else m)
-        return cls(scale * np.random.default_rng(seed).normal(size=size), np.zeros(size))
+        check_problem(problem)
+        size = (*problem.batch_shape, problem.d, problem.d if m is None else check_integer(m, "m"))
+        scale = check_positive(scale, "scale")
+        return cls(
+            scale * np.random.default_rng(check_integer(seed, "seed", 0)).normal(size=size), np.zeros(size)
+        )
 
 
 Weights: TypeAlias = Direct | Factored
@@ -125,6 +133,7 @@ def check_weights(problem: Problem, weights: Weights) -> Weights:
     if not isinstance(weights, (Direct, Factored)):
         raise DataError(f"weights must be Direct(W) or Factored(K, Q), got {type(weights).__name__}.")
     d, shape = problem.d, problem.batch_shape
+    check_problem(problem)
     blocks = []
     for name, value in zip(weights._fields, weights, strict=True):
         block = as_float(value, name, last=(d, d if name == "W" else None))

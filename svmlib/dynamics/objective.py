@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from svmlib._pivoted import LOSSES, get_loss
 from svmlib.arrays import FloatArray, to_tensor
 from svmlib.attention import Weights, probabilities
-from svmlib.data import Problem
+from svmlib.data import Problem, check_problem
 
 __all__ = ["LOSSES", "gap", "infimum"]
 
@@ -31,7 +31,7 @@ def infimum(problem: Problem, loss: str = "logistic") -> FloatArray:
     ndarray, shape (...)
         The infimum; it is the true one only if the optimal tokens can be separated.
     """
-    best = problem.scores.max(-1)
+    best = check_problem(problem).scores.max(-1)
     value = get_loss(loss).value(torch.from_numpy(np.ascontiguousarray(best))).numpy()
     return np.asarray(value.mean(-1))
 
@@ -51,7 +51,7 @@ def gap(problem: Problem, W: ArrayLike | Weights, loss: str = "logistic") -> Flo
     Returns
     -------
     ndarray, shape (...) or (..., r)
-        Positive, and accurate down to the smallest numbers of float64.
+        Nonnegative, and accurate down to the smallest numbers of float64.
     """
     chosen = get_loss(loss)
     s = probabilities(problem, W)

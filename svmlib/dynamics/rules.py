@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from svmlib.errors import DataError
+from svmlib.arrays import check_positive
 
 
 class Rule(NamedTuple):
@@ -25,12 +24,6 @@ class Rule(NamedTuple):
     update: Callable[[tuple[Tensor, ...], Tensor, Any], tuple[tuple[Tensor, ...], Any]]
 
 
-def _check_rate(rate: float) -> float:
-    if not (isinstance(rate, (int, float)) and np.isfinite(rate) and rate > 0):
-        raise DataError(f"The step size must be a positive number, got {rate!r}.")
-    return float(rate)
-
-
 def gradient_descent(rate: float) -> Rule:
     r"""Plain gradient descent, :math:`W\leftarrow W-\eta\nabla\mathcal L(W)`.
 
@@ -44,12 +37,12 @@ def gradient_descent(rate: float) -> Rule:
     Rule
         For :func:`train`.
     """
-    eta = _check_rate(rate)
+    eta = check_positive(rate, "The step size")
 
     def update(sizes: tuple[Tensor, ...], log_scale: Tensor, state: Any) -> tuple[tuple[Tensor, ...], Any]:
         return (eta * log_scale.exp(),) * len(sizes), state
 
-    return Rule(f"gradient descent, rate {rate:g}", lambda B: None, update)
+    return Rule(f"gradient descent, rate {eta:g}", lambda B: None, update)
 
 
 def normalized(rate: float) -> Rule:
@@ -68,9 +61,9 @@ def normalized(rate: float) -> Rule:
     Rule
         For :func:`train`.
     """
-    eta = _check_rate(rate)
+    eta = check_positive(rate, "The step size")
 
     def update(sizes: tuple[Tensor, ...], log_scale: Tensor, state: Any) -> tuple[tuple[Tensor, ...], Any]:
         return tuple(torch.where(size > 0, eta / size, 0.0) for size in sizes), state
 
-    return Rule(f"normalised gradient descent, rate {rate:g}", lambda B: None, update)
+    return Rule(f"normalised gradient descent, rate {eta:g}", lambda B: None, update)

@@ -11,10 +11,18 @@ import torch
 from torch import Tensor
 
 from svmlib._pivoted import Layer, get_loss
-from svmlib.arrays import FloatArray, IntArray, frozen, resolve_device, to_tensor
+from svmlib.arrays import (
+    FloatArray,
+    IntArray,
+    as_float,
+    check_integer,
+    frozen,
+    resolve_device,
+    to_tensor,
+)
 from svmlib.attention import Direct, Factored, Weights, check_weights, rebuilt
-from svmlib.data import Problem
-from svmlib.errors import DataError, SolverError
+from svmlib.data import Problem, check_problem
+from svmlib.errors import DataError, ShapeError, SolverError
 
 from .rules import Rule
 
@@ -72,6 +80,8 @@ def record_steps(record: int | Iterable[int] | None, steps: int) -> IntArray:
 
     Raises
     ------
+    ShapeError
+        If ``steps`` or a number of records is not a whole number, or too small.
     DataError
         If a step lies outside 0 to ``steps``.
 
@@ -82,16 +92,15 @@ def record_steps(record: int | Iterable[int] | None, steps: int) -> IntArray:
     >>> record_steps(4, 1000).tolist()
     [0, 1, 10, 100, 1000]
     """
-    if not (isinstance(steps, (int, np.integer)) and steps >= 0):
-        raise DataError(f"steps must be a whole number >= 0, got {steps!r}.")
+    steps = check_integer(steps, "steps", 0)
     if record is None or isinstance(record, (int, np.integer)):
-        count = 50 if record is None else int(record)
-        if count < 1:
-            raise DataError(f"record must be at least 1, got {count}.")
+        count = min(50 if record is None else check_integer(record, "record"), max(steps, 1))
         spread = np.geomspace(1, max(steps, 1), count).round() if steps else np.zeros(1)
         asked = np.r_[0, spread[-1:] if count == 1 else spread]
     else:
-        asked = np.array(sorted(record), dtype=float)
+        text = isinstance(record, (str, bytes))
+        listed = list(record) if isinstance(record, Iterable) and not text else record
+        asked = np.sort(as_float(np.asarray(listed), "record", ndim=1, finite=False))
         if asked.size and not (np.isfinite(asked).all() and (asked == asked.round()).all()):
             raise DataError("record must hold whole numbers of steps.")
         if asked.size and (asked[0] < 0 or asked[-1] > steps):
@@ -213,6 +222,8 @@ def train(
     -----
     Gradients are the closed forms of Tarzanagh et al. (2023), *Transformers as Support Vector Machines*,
     evaluated relative to the top token, so that a run may continue long after softmax has saturated.
+    The dynamics of (K, Q) amplifies round-off, so after some hundred steps an instance in a batch and the
+    same instance alone may differ visibly in K Q^T, as they do after a change of the start by 1e-15.
 
     Examples
     --------
@@ -224,11 +235,18 @@ def train(
     """
     from tqdm import tqdm
 
+    if not isinstance(rule, Rule):
+        raise DataError(
+            f"rule must come from svmlib.dynamics.normalized(rate) or gradient_descent(rate), got {rule!r}."
+        )
+    check_problem(problem)
     chosen_loss = get_loss(loss)
     when = record_steps(record, steps)
     weights = check_weights(problem, weights)
     batch = problem.batch_shape
     B = int(np.prod(batch, dtype=int))
+    if B == 0:
+        raise ShapeError("The batch of this problem is empty: there is nothing to train.")
     chosen = resolve_device(device, B)
     flat = Problem(
         problem.X.reshape(-1, problem.n, problem.T, problem.d),

@@ -15,9 +15,12 @@ def test_as_float_takes_lists_arrays_and_tensors():
         assert out.tolist() == [[1.0, 2.0]]
 
 
-@pytest.mark.parametrize("bad", ["words", [[1.0], [2.0, 3.0]], [1j], object()])
+@pytest.mark.parametrize(
+    "bad",
+    ["words", ["1"], [[1.0], [2.0, 3.0]], [1j], object(), None, [10**400], np.array(["2026-01-01"], "M8")],
+)
 def test_as_float_refuses_what_is_not_real_numbers(bad):
-    with pytest.raises(DataError, match="X must be an array of real numbers, got"):
+    with pytest.raises(DataError, match="X must be an array of real numbers with rows of equal length, got"):
         arrays.as_float(bad, "X")
 
 
@@ -55,7 +58,9 @@ def test_device_choice(monkeypatch):
     assert arrays.resolve_device("auto", 10**6) == "cpu"
     with pytest.raises(DataError, match="sees no CUDA device"):
         arrays.resolve_device("cuda")
-    with pytest.raises(DataError, match='device must be None, "cpu", "cuda" or "auto", got \'tpu\''):
+    with pytest.raises(
+        DataError, match='device must be None, "cpu", "cuda", "cuda:N" or "auto", got \'tpu\''
+    ):
         arrays.resolve_device("tpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert arrays.resolve_device("auto", 999) == "cpu"
@@ -63,3 +68,36 @@ def test_device_choice(monkeypatch):
     monkeypatch.setenv("SVMLIB_DEVICE", "cuda")
     assert arrays.resolve_device(None) == "cuda"
     assert arrays.resolve_device("cpu") == "cpu"
+
+
+def test_tensors_of_every_real_kind_and_masked_arrays():
+    assert arrays.as_float(torch.ones(2, dtype=torch.bfloat16), "X").tolist() == [1.0, 1.0]
+    for bad in (torch.eye(2).to_sparse(), torch.ones(2, dtype=torch.complex64)):
+        with pytest.raises(DataError, match="X must be an array of real numbers"):
+            arrays.as_float(bad, "X")
+    with pytest.raises(DataError, match="X is a masked array"):
+        arrays.as_float(np.ma.array([1.0, 2.0], mask=[True, False]), "X")
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.0, "1", None, True, np.nan, [1], 2**70])
+def test_sizes_must_be_positive_integers(bad):
+    with pytest.raises(ShapeError, match="n must be a positive integer, got"):
+        arrays.check_integer(bad, "n")
+    assert arrays.check_integer(np.int64(3), "n") == 3
+
+
+@pytest.mark.parametrize("good", [0.1, np.float32(0.1), torch.tensor(0.1), 1])
+def test_positive_numbers_of_every_kind(good):
+    assert arrays.check_positive(good, "rate") == float(good)
+    with pytest.raises(DataError, match="rate must be a positive number, got True"):
+        arrays.check_positive(True, "rate")
+
+
+def test_the_default_type_of_torch_does_not_change_the_data():
+    want = arrays.torch_normals(3, (4, 5))[0]
+    torch.set_default_dtype(torch.float64)
+    try:
+        np.testing.assert_array_equal(arrays.torch_normals(3, (4, 5))[0], want)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert want.dtype == np.float32

@@ -124,3 +124,51 @@ def test_bad_heads_and_losses():
         DataError, match=r"loss must be one of \['expo.*', 'linear', 'logistic'\], got 'hinge'"
     ):
         attention.loss(P, np.zeros((6, 6)), "hinge")
+
+
+@pytest.mark.parametrize(
+    ("head", "error", "message"),
+    [
+        (torch.nn.Linear(6, 1).double(), ShapeError, r"head must map .* it returned shape \(3, 4, 1\)"),
+        (torch.nn.Linear(6, 1), DataError, "head failed on a float64 tensor .* call .double"),
+        (attention.linear([1.0, 2.0]), DataError, r"head failed on a float64 tensor of shape \(3, 4, 6\)"),
+        (lambda u: u.mean(), ShapeError, r"expected shape \(3, 4\)"),
+    ],
+)
+def test_heads_that_do_not_fit(head, error, message):
+    p = data.Problem(P.X, P.z, P.y, head=head)
+    for call in (
+        attention.predictions,
+        attention.loss,
+        lambda q, W: attention.gradient(q, attention.Direct(W)),
+    ):
+        with pytest.raises(error, match=message):
+            call(p, np.zeros((6, 6)))
+
+
+def test_heads_without_a_gradient():
+    detached = data.Problem(P.X, P.z, P.y, head=lambda u: u.detach().sum(-1))
+    with pytest.raises(DataError, match="does not depend on its input for autograd"):
+        attention.gradient(detached, attention.Direct.zeros(detached))
+    broken = data.Problem(P.X, P.z, P.y, head=lambda u: u.sum(-1) * float("nan"))
+    with pytest.raises(DataError, match="The gradient is not finite: the head"):
+        attention.gradient(broken, attention.Direct.zeros(broken))
+    with pytest.raises(ShapeError, match=r"v must have 1 axes, got shape \(2, 2\)"):
+        attention.linear(np.eye(2))
+    with pytest.raises(DataError, match="lam must be an array of real numbers"):
+        attention.quadratic([1.0], "a")
+
+
+def test_weights_that_do_not_fit():
+    with pytest.raises(ShapeError, match="K and Q must have one shape"):
+        attention.logits(P, attention.Factored(np.zeros((6, 2)), np.zeros((6, 3))))
+    with pytest.raises(ShapeError, match=r"W must have shape \(..., d, d\) or \(..., r, d, d\)"):
+        attention.loss(P, np.zeros((2, 5, 3, 6, 6)))
+    with pytest.raises(DataError, match="logits overflow float64"):
+        attention.probabilities(P, np.full((6, 6), 1e308))
+    for call in (attention.logits, attention.loss, attention.smoothness):
+        with pytest.raises(DataError, match=r"problem must be a svmlib.data.Problem"):
+            call(None, np.zeros((6, 6))) if call is not attention.smoothness else call(None)
+    for bad in ({"m": 0}, {"m": 1.5}, {"seed": -1}, {"seed": None}):
+        with pytest.raises(ShapeError, match="must be"):
+            attention.Factored.random(P, **bad)

@@ -64,13 +64,19 @@ def test_tie_and_duplicate_of_the_best_token():
         ({"X": X[0]}, ShapeError, r"X must have at least 3 axes, got shape \(3, 2\)"),
         ({"X": np.zeros((2, 0, 2))}, ShapeError, "n, T, d >= 1"),
         ({"X": np.full((2, 3, 2), np.nan)}, DataError, "X must be finite, but 12 of its 12 entries"),
-        ({"z": np.ones((2, 3))}, ShapeError, r"z must end in axes of sizes \(2, 2\), got shape \(2, 3\)"),
+        (
+            {"z": np.ones((2, 3))},
+            ShapeError,
+            r"z must end in axes of sizes \(2, 2\), n and d of X, which has .*, got shape \(2, 3\)",
+        ),
         ({"z": np.full((2, 2), np.inf)}, DataError, "z must be finite"),
         ({"y": [1, 0]}, DataError, r"y must hold labels \+1 and -1, got the values \[0.0, 1.0\]"),
         ({"y": [1, 1, 1]}, ShapeError, r"y must end in axes of sizes \(2\)"),
-        ({"v": np.ones(3)}, ShapeError, r"v must end in axes of sizes \(2\), got shape \(3,\)"),
+        ({"v": np.ones(3)}, ShapeError, r"v must end in axes of sizes \(2\), d of X.*, got shape \(3,\)"),
         ({"head": lambda u: u}, DataError, "either v .* or head"),
         ({"v": None, "head": 3}, DataError, "head must be callable"),
+        ({"X": X * 1e70}, DataError, r"largest entry of X is 1.1e\+71; it must lie between 1e-60 and 1e60"),
+        ({"z": z * 1e-70}, DataError, "largest entry of z is 1.0e-70"),
         ({"mask": np.ones((2, 2))}, ShapeError, r"mask must end in axes of sizes \(2, 3\)"),
         ({"mask": [[2, 0, 0], [1, 1, 1]]}, DataError, "mask must be boolean"),
         ({"mask": [[0, 0, 0], [1, 1, 1]]}, DataError, "mask leaves a sequence without any token"),
@@ -140,3 +146,48 @@ def test_planted_solution_has_margin_one_everywhere():
         data.planted_problem(4, 2, 3)
     single = data.planted_problem(2, 1, 2)[1]
     assert not single.any()
+
+
+def test_an_index_stays_within_the_batch():
+    p = data.random_problem(3, 4, 5, batch=6)
+    q = data.Problem(
+        p.X.reshape(2, 3, 3, 4, 5), p.z.reshape(2, 3, 3, 5), p.y.reshape(2, 3, 3), p.v.reshape(2, 3, 5)
+    )
+    assert q[1].batch_shape == (3,)
+    np.testing.assert_array_equal(q[1, 2].X, p.X[5])
+    np.testing.assert_array_equal(q[:, 0].X, p.X[[0, 3]])
+    np.testing.assert_array_equal(p[np.array([True, False] * 3)].X, p.X[::2])
+    assert [b.batch_shape for b in p] == [()] * 6
+    assert len(p) == 6
+    assert p[:0].batch_shape == (0,)
+    for key in ((slice(None), 0), 6, np.ones(4, dtype=bool), "a"):
+        with pytest.raises(IndexError, match=r"The batch of this problem has shape \(6,\)"):
+            p[key]
+    with pytest.raises(ShapeError, match="may only pick from the batch axes"):
+        p[None]
+    with pytest.raises(ShapeError, match="has no length"):
+        len(p[0])
+
+
+def test_self_attention_with_a_mask():
+    padded = X.copy()
+    padded[0, 2] = np.nan
+    mask = [[True, True, False], [True, True, True]]
+    np.testing.assert_array_equal(data.self_attention(padded, y, v, mask=mask).z, X[:, 0])
+    with pytest.raises(DataError, match="mask hides a first token"):
+        data.self_attention(X, y, v, mask=[[False, True, True], [True, True, True]])
+    with pytest.raises(ShapeError, match="at least one token"):
+        data.self_attention(np.zeros((2, 0, 2)), y, v)
+
+
+@pytest.mark.parametrize("make", [data.random_problem, data.planted_problem])
+def test_bad_sizes_and_seeds(make):
+    for sizes in ((2.0, 2, 3), (None, 2, 3), (True, 2, 3), (2, "a", 3)):
+        with pytest.raises(ShapeError, match="must be a positive integer, got"):
+            make(*sizes)
+    for seed in (-1, 1.5, None, "a", 2**70):
+        with pytest.raises(ShapeError, match="seed must be a whole number >= 0, got"):
+            make(2, 2, 3, seed=seed)
+    with pytest.raises(ShapeError, match="batch must be a positive integer, got 0"):
+        make(2, 2, 3, batch=0)
+    make(2, 2, 3, seed=np.int64(3))

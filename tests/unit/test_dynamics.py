@@ -5,7 +5,7 @@ import oracle
 import pytest
 
 from svmlib import attention, compare, data, dynamics
-from svmlib.errors import DataError, SolverError
+from svmlib.errors import DataError, ShapeError, SolverError
 
 RULE = dynamics.normalized(0.1)
 
@@ -63,7 +63,7 @@ def test_margins_beyond_underflow_do_not_stop_training():
 
 
 def test_a_tie_for_the_top_score_does_not_hide_the_small_gradient():
-    # Tokens 0 and 1 share their score and the top probability; only token 2, which is 500 below, scores better.
+    # Tokens 0 and 1 share their score and the top probability; only token 2, 500 below them, scores better.
     # Its weight e^-500 is all the gradient there is, and the square of it underflows.
     p = data.Problem([[[1.0, 0.0], [1.0, 0.01], [0.0, 0.0]]], [[1.0, 0.0]], [1], [-1.0, 0.0])
     W = attention.Direct(np.array([[500.0, 0.0], [0.0, 0.0]]))
@@ -157,22 +157,31 @@ def test_a_sequence_of_one_token_has_nothing_to_learn():
 def test_blow_up_is_an_error_that_names_step_and_instance():
     p = data.random_problem(2, 3, 3, batch=2)
     X = np.array(p.X)
-    X[1] *= 1e200
+    X[1] *= 1e55
     q = data.Problem(X, p.z, p.y, p.v)
     with pytest.raises(SolverError, match=r"by step \d+: 1 of 2 instances .* instance 1 of the batch"):
-        dynamics.train(q, attention.Factored.random(q), dynamics.gradient_descent(1.0), 300, loss="linear")
+        dynamics.train(q, attention.Factored.random(q), dynamics.gradient_descent(1e200), 300, loss="linear")
 
 
 def test_record_steps():
     assert dynamics.record_steps([3, 1], 5).tolist() == [1, 3, 5]
     assert dynamics.record_steps(None, 2000)[[0, 1, -1]].tolist() == [0, 1, 2000]
     assert dynamics.record_steps(3, 0).tolist() == [0]
-    bad = (([9], r"record must lie in 0..5, got steps from 9 to 9"), ([0.5], "whole numbers"), (0, "least 1"))
+    bad = (
+        ([9], r"record must lie in 0..5, got steps from 9 to 9"),
+        ([0.5], "whole numbers"),
+        (0, "positive integer"),
+        ("abc", "real numbers"),
+        ("12", "real numbers"),
+        (1.5, "record must have 1 axes"),
+    )
     for record, message in bad:
-        with pytest.raises(DataError, match=message):
+        with pytest.raises((DataError, ShapeError), match=message):
             dynamics.record_steps(record, 5)
-    with pytest.raises(DataError, match="steps must be a whole number >= 0, got -1"):
-        dynamics.record_steps(None, -1)
+    for steps in (-1, 2.0, True, "5"):
+        with pytest.raises(ShapeError, match="steps must be a whole number >= 0, got"):
+            dynamics.record_steps(None, steps)
+    assert dynamics.record_steps(10**9, 10).tolist() == dynamics.record_steps(10, 10).tolist()
 
 
 @pytest.mark.parametrize("rule", [dynamics.gradient_descent, dynamics.normalized])
@@ -193,3 +202,31 @@ def test_smoothness_bounds_the_change_of_the_gradient(loss):
         worst = np.maximum(worst, np.linalg.norm(b - a, axis=(1, 2)) / np.linalg.norm(1e-3 * D, axis=(1, 2)))
     assert (worst <= L).all()
     assert (worst > L / 200).all()  # a bound, but not an empty one
+
+
+@pytest.mark.parametrize(
+    ("loss", "scores", "want"),
+    [
+        ("logistic", (1000.0, -1000.0), np.log(2.0)),
+        ("logistic", (0.0, -2000.0), 1000.0 - np.log(2.0)),
+        ("exponential", (1000.0, -1000.0), 1.0),
+        ("linear", (1000.0, -1000.0), 1000.0),
+    ],
+)
+def test_the_gap_of_large_scores_is_not_lost(loss, scores, want):
+    p = data.Problem([[[1.0, 0.0], [0.0, 1.0]]], [[1.0, 0.0]], [1], scores)
+    assert float(dynamics.gap(p, np.zeros((2, 2)), loss)) == pytest.approx(want, rel=1e-12)
+    run = dynamics.train(p, attention.Direct.zeros(p), RULE, 0, loss=loss)
+    assert run.gap[0] == pytest.approx(want, rel=1e-12)
+
+
+def test_rules_problems_and_empty_batches_are_checked():
+    p = data.random_problem(2, 3, 4, batch=2)
+    start = attention.Direct.zeros(p)
+    for rule in (None, "normalized", 0.1, dynamics.normalized):
+        with pytest.raises(DataError, match=r"rule must come from svmlib\.dynamics\.normalized"):
+            dynamics.train(p, start, rule, 5)
+    with pytest.raises(DataError, match=r"problem must be a svmlib\.data\.Problem, got ndarray"):
+        dynamics.train(p.X, start, RULE, 5)
+    with pytest.raises(ShapeError, match="batch of this problem is empty"):
+        dynamics.train(p[:0], attention.Direct.zeros(p[:0]), RULE, 5)

@@ -74,10 +74,14 @@ def test_reproduce_lists_and_refuses(capsys, tmp_path):
     assert "no experiment was named" in capsys.readouterr().err
     assert cli.main(["reproduce", "p1_planar_1", "--trials", "0"]) == 2
     assert "--trials must be at least 1" in capsys.readouterr().err
+    assert cli.main(["reproduce", "p1_planar_1", "--seed", "-1"]) == 2
+    assert "--seed must be a whole number >= 0, got -1" in capsys.readouterr().err
+    assert cli.main(["reproduce", "p1_planar_1", "--device", "gpu"]) == 2
+    assert "device must be None" in capsys.readouterr().err
     occupied = tmp_path / "file"
     occupied.write_text("")
     assert cli.main(["reproduce", "p1_planar_1", "--out", str(occupied)]) == 2
-    assert capsys.readouterr().err.startswith("svmlib: ")
+    assert "cannot write to the folder" in capsys.readouterr().err
 
 
 def test_planar_records_are_stored_too(tmp_path):
