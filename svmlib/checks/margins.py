@@ -16,6 +16,8 @@ PAGE = "foundations/margins"
 TEXTBOOK = "Boser et al. (1992); Boyd and Vandenberghe (2004)"
 # A support point whose multiplier is 0: the instance that breaks statements about non-degenerate data.
 DEGENERATE = np.array([[1.0, 0.0], [1.0, 1.0]])
+# One support vector, the first: tilts towards (0, 1) leave its span, and the lemma on angles is silent.
+LONE = np.array([[1.0, 0.0], [5.0, 3.0], [5.0, -3.0]])
 
 
 @cache
@@ -64,7 +66,7 @@ def hull_distance(A: FloatArray) -> float:
 
 @claim(
     "prop-separable",
-    title="Either a hyperplane separates, or signed points balance",
+    title="Either a hyperplane separates, or 0 is a mean of signed points",
     kind="proposition",
     source="Gordan (1873), see Boyd and Vandenberghe (2004), section 5.8",
     chapter=PAGE,
@@ -73,17 +75,17 @@ def hull_distance(A: FloatArray) -> float:
     trials=(300, 60),
 )
 def gordan(trials: int) -> list[Measured]:
-    """Look for a separating hyperplane by linear programming, and for balancing weights by least squares."""
+    """Look for a separating hyperplane by linear programming, and for cancelling weights by least squares."""
     exactly_one, separable = [], []
     for seed in range(trials):
         rng = np.random.default_rng(seed)
         X, y = rng.normal(size=(8, 4)), rng.choice([-1.0, 1.0], 8)
-        balanced = hull_distance(linear.signed_points(X, y)) < 1e-9
+        cancels = hull_distance(linear.signed_points(X, y)) < 1e-9
         try:
             separable.append(linear.max_margin(X, y, "linf").margin > 0)
         except InfeasibleError:
             separable.append(False)
-        exactly_one.append(separable[-1] != balanced)
+        exactly_one.append(separable[-1] != cancels)
     return [
         Measured("share of data for which exactly one alternative holds", np.mean(exactly_one), "==", 1.0),
         Measured("share of separable data", np.mean(separable), "in", (0.3, 0.7), "both alternatives occur"),
@@ -141,7 +143,7 @@ def hard_margin(trials: int) -> list[Measured]:
     trials=(50, 15),
 )
 def margin_angle(trials: int) -> list[Measured]:
-    """Disturb the SVM direction and compare both sides; tilt it within the span of the support points."""
+    """Disturb the SVM direction and compare both sides; tilt it in and out of the support points' span."""
     X, y, solved = instances(12, 3, trials)
     A = linear.signed_points(X, y)
     rng = np.random.default_rng(0)
@@ -155,6 +157,8 @@ def margin_angle(trials: int) -> list[Measured]:
         if _clear(a, s) and s.support.sum() > 1:
             pushed = max(pushed, _tilt(a[s.support], u, rng))
     degenerate = _tilt(DEGENERATE, np.array([1.0, 0.0]), rng)
+    small = np.float64(1e-4)
+    outside = (1.0 - (LONE @ [np.cos(small), np.sin(small)]).min()) / small
     return [
         Measured("smallest difference of the two sides", least, ">=", -1e-12),
         Measured(
@@ -165,6 +169,14 @@ def margin_angle(trials: int) -> list[Measured]:
         ),
         Measured(
             r"the same with a multiplier 0: $-\kappa$", degenerate, "==", 0.0, "no such κ", 1e-12, breaks=True
+        ),
+        Measured(
+            "margin lost per radian by a tilt of 1e-4 out of the span",
+            outside,
+            "<=",
+            1e-4,
+            "second order",
+            breaks=True,
         ),
     ]
 
