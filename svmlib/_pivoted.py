@@ -93,8 +93,8 @@ def apply_head(head: Callable[[Any], Any], u: Tensor) -> Tensor:
         value = head(u)
     except (RuntimeError, TypeError, ValueError) as exc:
         raise DataError(
-            f"head failed on a float64 tensor of shape {tuple(u.shape)}: {exc}. It must map (..., d) to (...) "
-            "in float64; call .double() on a module."
+            f"head failed on a float64 tensor of shape {tuple(u.shape)}: {exc}. It must map (..., d) to "
+            "(...) in float64; call .double() on a module."
         ) from exc
     if not isinstance(value, Tensor) or value.shape != u.shape[:-1]:
         got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
@@ -160,7 +160,7 @@ class Layer:
         logits = (self.delta * flat).sum(1)
         if self.hidden is not None:
             logits += self.hidden
-        if logits.amax() > 0:  # some token has overtaken its pivot, which rarely happens late in a run
+        if not logits.amax() <= 0:  # a token has overtaken its pivot (rare late in a run), or is NaN
             self.pivot = logits.max(0, keepdim=True).indices
             self._turn()
             logits = (self.delta * flat).sum(1)

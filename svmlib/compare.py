@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from . import norms
 from .arrays import FloatArray, IntArray, as_float
-from .errors import ShapeError
+from .errors import DataError, ShapeError
 
 __all__ = ["angle", "correlation", "entropy", "margins", "rank", "token_index"]
 
 
 def _unit_pair(A: ArrayLike, B: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    a, b = as_float(A, "A", min_ndim=2, finite=False), as_float(B, "B", min_ndim=2, finite=False)
+    a, b = norms.as_matrices(A, "A", finite=False), norms.as_matrices(B, "B", finite=False)
     if a.shape[-2:] != b.shape[-2:]:
         raise ShapeError(f"A and B must hold matrices of one size, got shapes {a.shape} and {b.shape}.")
     if a.ndim == b.ndim + 1:  # iterates (..., r, d, e) against one matrix (..., d, e)
@@ -22,8 +24,13 @@ def _unit_pair(A: ArrayLike, B: ArrayLike) -> tuple[FloatArray, FloatArray]:
         np.broadcast_shapes(a.shape, b.shape)
     except ValueError:
         raise ShapeError(f"The leading axes of A and B do not fit: shapes {a.shape} and {b.shape}.") from None
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return a / norms.FRO._value(a)[..., None, None], b / norms.FRO._value(b)[..., None, None]
+    return _unit(a), _unit(b)
+
+
+def _unit(A: FloatArray) -> FloatArray:
+    with np.errstate(invalid="ignore", divide="ignore", under="ignore"):
+        shrunk = norms.scaled(A)[0]  # first: the norm of finite entries may be infinite
+        return np.asarray(shrunk / norms.FRO._value(shrunk)[..., None, None])
 
 
 def correlation(A: ArrayLike, B: ArrayLike) -> FloatArray:
@@ -31,10 +38,10 @@ def correlation(A: ArrayLike, B: ArrayLike) -> FloatArray:
 
     Parameters
     ----------
-    A : array_like, shape (..., d, e)
-        Matrices. With one axis more than ``B`` (iterates, shape (..., r, d, e)) each iterate is compared
-        with the same matrix.
-    B : array_like, shape (..., d, e)
+    A : array_like or attention weights, shape (..., d, e)
+        Matrices; weights stand for ``weights.matrix()``. With one axis more than ``B`` (iterates, shape
+        (..., r, d, e)) each iterate is compared with the same matrix.
+    B : array_like or attention weights, shape (..., d, e)
         Matrices.
 
     Returns
@@ -64,7 +71,7 @@ def angle(A: ArrayLike, B: ArrayLike) -> FloatArray:
 
     Parameters
     ----------
-    A, B : array_like, shape (..., d, e)
+    A, B : array_like or attention weights, shape (..., d, e)
         Matrices; ``A`` may have an iterate axis more, as in :func:`correlation`.
 
     Returns
@@ -86,10 +93,10 @@ def rank(A: ArrayLike, rtol: float = 1e-6) -> IntArray:
 
     Parameters
     ----------
-    A : array_like, shape (..., d, e)
+    A : array_like or attention weights, shape (..., d, e)
         Finite matrices.
     rtol : float
-        Relative threshold.
+        Relative threshold, from 0 to 1.
 
     Returns
     -------
@@ -99,9 +106,11 @@ def rank(A: ArrayLike, rtol: float = 1e-6) -> IntArray:
     Raises
     ------
     DataError
-        If an entry is NaN: a missing solution has no rank.
+        If an entry is NaN: a missing solution has no rank. If ``rtol`` is not between 0 and 1.
     """
-    s = np.linalg.svd(as_float(A, "A", min_ndim=2), compute_uv=False)
+    if not isinstance(rtol, Real) or not 0 <= rtol < 1:
+        raise DataError(f"rtol must be a number from 0 to 1, got {rtol!r}.")
+    s = np.linalg.svd(norms.scaled(norms.as_matrices(A, "A"))[0], compute_uv=False)
     return np.asarray(((s > rtol * s[..., :1]) & (s > 0)).sum(-1), dtype=np.int64)
 
 
@@ -111,7 +120,7 @@ def entropy(p: ArrayLike, axis: int = -1) -> FloatArray:
     Parameters
     ----------
     p : array_like
-        Probabilities; their sum along ``axis`` is not checked.
+        Probabilities, >= 0; their sum along ``axis`` is not checked.
     axis : int
         Axis of the distribution.
 
@@ -119,8 +128,19 @@ def entropy(p: ArrayLike, axis: int = -1) -> FloatArray:
     -------
     ndarray
         Entropies.
+
+    Raises
+    ------
+    ShapeError
+        If ``p`` has no such axis.
+    DataError
+        If a probability is negative or not finite.
     """
     probability = as_float(p, "p")
+    if not isinstance(axis, (int, np.integer)) or not -probability.ndim <= axis < probability.ndim:
+        raise ShapeError(f"axis must be an integer and name an axis of p {probability.shape}, got {axis!r}.")
+    if (probability < 0).any():
+        raise DataError(f"p must hold probabilities, but its smallest entry is {probability.min():g}.")
     logs = np.log(np.where(probability > 0, probability, 1.0))
     return np.asarray(-(probability * logs).sum(axis=axis))
 
@@ -146,14 +166,14 @@ def token_index(tokens: ArrayLike, shape: tuple[int, ...]) -> IntArray:
         If the positions do not fit the shape, are not integers, or lie outside 0 to T - 1.
     """
     got = np.asarray(as_float(tokens, "tokens"))
-    index = got.astype(np.int64)
-    if (index != got).any():
+    if np.asarray(tokens).dtype == np.bool_ or (np.trunc(got) != got).any():
         raise ShapeError("tokens must be integers: positions of the selected token in each sequence.")
-    if index.size and (index.min() < 0 or index.max() >= shape[-1]):
+    if got.size and (got.min() < 0 or got.max() >= shape[-1]):
         raise ShapeError(
             f"tokens must lie in 0..{shape[-1] - 1} for sequences of T={shape[-1]} tokens, "
-            f"got values from {index.min()} to {index.max()}."
+            f"got values from {got.min():g} to {got.max():g}."
         )
+    index = got.astype(np.int64)
     if index.ndim == 0 or index.shape[-1] != shape[-2]:
         raise ShapeError(f"tokens must have shape (..., n) with n={shape[-2]}, got {index.shape}.")
     try:
@@ -169,8 +189,8 @@ def margins(W: ArrayLike, X: ArrayLike, z: ArrayLike, tokens: ArrayLike) -> Floa
 
     Parameters
     ----------
-    W : array_like, shape (..., d, d)
-        Attention weights, mapping queries to keys.
+    W : array_like or attention weights, shape (..., d, d)
+        Attention matrices, mapping queries to keys.
     X : array_like, shape (..., n, T, d)
         Tokens.
     z : array_like, shape (..., n, d)
@@ -189,9 +209,17 @@ def margins(W: ArrayLike, X: ArrayLike, z: ArrayLike, tokens: ArrayLike) -> Floa
         If the shapes do not fit.
     """
     x = as_float(X, "X", min_ndim=3)
+    if not x.shape[-3] or not x.shape[-2]:
+        raise ShapeError(f"X must have shape (..., n, T, d) with n, T >= 1, got {x.shape}.")
     d = x.shape[-1]
     query = as_float(z, "z", last=(x.shape[-3], d))
-    weights = as_float(W, "W", last=(d, d), finite=False)
+    weights = norms.as_matrices(W, "W", last=(d, d), finite=False)
+    try:
+        np.broadcast_shapes(weights.shape[:-2], x.shape[:-3], query.shape[:-2])
+    except ValueError:
+        raise ShapeError(
+            f"The batch axes of W {weights.shape[:-2]}, X {x.shape[:-3]} and z {query.shape[:-2]} do not fit."
+        ) from None
     index = token_index(tokens, x.shape[:-1])
     # subtracting the tokens before the product keeps small margins between near tokens exact
     delta = np.take_along_axis(x, index[..., None, None], axis=-2) - x

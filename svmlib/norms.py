@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +16,38 @@ from numpy.typing import ArrayLike
 from .arrays import FloatArray, as_float
 from .errors import DataError
 
-__all__ = ["FRO", "NUC", "SPEC", "Norm", "get"]
+__all__ = ["FRO", "NUC", "SPEC", "Norm", "as_matrices", "get", "scaled"]
+
+
+def as_matrices(A: Any, name: str, last: tuple[int | None, ...] = (), finite: bool = True) -> FloatArray:
+    r"""Return matrices (..., d, e) as a float64 array; of attention weights, the matrix that they make.
+
+    Parameters
+    ----------
+    A : array_like or attention weights
+        Matrices, or an object whose method ``matrix()`` gives them.
+    name : str
+        What the caller calls this argument; error messages repeat it.
+    last : tuple of int or None
+        Sizes of the last axes.
+    finite : bool
+        Whether NaN and infinities are refused.
+
+    Returns
+    -------
+    ndarray, shape (..., d, e)
+        The matrices.
+
+    Raises
+    ------
+    ShapeError
+        If the axes do not fit.
+    DataError
+        If the entries are not numbers, or not finite.
+    """
+    # weights made of keys and queries are a tuple: as an array they would pass for a stack of two matrices
+    value = A.matrix() if callable(getattr(A, "matrix", None)) else A
+    return as_float(value, name, min_ndim=2, last=last, finite=finite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +77,10 @@ class Norm:
 
     def __call__(self, A: ArrayLike) -> FloatArray:
         """Norm of each matrix: (..., d, e) -> (...)."""
-        return np.asarray(self._value(as_float(A, "A", min_ndim=2)))
+        return np.asarray(self._value(as_matrices(A, "A")))
+
+    def __repr__(self) -> str:
+        return f"Norm({self.name!r})"
 
     @property
     def dual(self) -> Norm:
@@ -68,39 +103,77 @@ class Norm:
         ndarray, shape (..., d, e)
             Directions.
         """
-        return self._steepest(as_float(G, "G", min_ndim=2))
+        return self._steepest(as_matrices(G, "G"))
+
+
+def scaled(A: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Divide matrices by their largest entries: squares of tiny or huge entries then stay in range.
+
+    Parameters
+    ----------
+    A : ndarray, shape (..., d, e)
+        Matrices.
+
+    Returns
+    -------
+    unit : ndarray, shape (..., d, e)
+        Matrices with largest entry 1; zero matrices stay as they are.
+    size : ndarray, shape (...)
+        Largest absolute values, 1 for zero matrices.
+    """
+    top = np.abs(A).max(axis=(-2, -1), initial=0.0, keepdims=True)
+    safe = np.where(top == 0, 1.0, top)
+    return A / safe, safe[..., 0, 0]
+
+
+def _sized(value: FloatArray, size: FloatArray) -> FloatArray:
+    with np.errstate(over="ignore"):  # a norm above the largest number is infinite
+        return np.asarray(value * size)
 
 
 def _fro(A: FloatArray) -> FloatArray:
-    # dividing by the largest entry first keeps the squares of tiny or huge entries in range
-    top = np.abs(A).max(axis=(-2, -1), initial=0.0, keepdims=True)
-    safe = np.where(top > 0, top, 1.0)
-    return np.asarray(safe[..., 0, 0] * np.sqrt(np.square(A / safe).sum(axis=(-2, -1))))
+    unit, size = scaled(A)
+    with np.errstate(under="ignore"):
+        return _sized(np.sqrt(np.square(unit).sum(axis=(-2, -1))), size)
 
 
 def _fro_steepest(G: FloatArray) -> FloatArray:
-    norm = _fro(G)[..., None, None]
-    return np.asarray(G / np.where(norm > 0, norm, 1.0))
+    unit = scaled(G)[0]
+    norm = _fro(unit)[..., None, None]
+    return np.asarray(unit / np.where(norm > 0, norm, 1.0))
 
 
-def _singular(A: FloatArray) -> FloatArray:
-    return np.asarray(np.linalg.svd(A, compute_uv=False), dtype=np.float64)
+def _singular(A: FloatArray) -> tuple[FloatArray, FloatArray]:
+    unit, size = scaled(A)
+    return np.asarray(np.linalg.svd(unit, compute_uv=False), dtype=np.float64), size
+
+
+def _nuc(A: FloatArray) -> FloatArray:
+    values, size = _singular(A)
+    return _sized(values.sum(-1), size)
 
 
 def _nuc_steepest(G: FloatArray) -> FloatArray:
-    u, s, vt = np.linalg.svd(G, full_matrices=False)
+    if not G.size:
+        return np.zeros_like(G)
+    u, s, vt = np.linalg.svd(scaled(G)[0], full_matrices=False)
     return np.asarray(np.where(s[..., :1, None] > 0, u[..., :, :1] * vt[..., :1, :], 0.0))
 
 
+def _spec(A: FloatArray) -> FloatArray:
+    values, size = _singular(A)
+    return _sized(values.max(-1, initial=0.0), size)
+
+
 def _spec_steepest(G: FloatArray) -> FloatArray:
-    u, s, vt = np.linalg.svd(G, full_matrices=False)
+    u, s, vt = np.linalg.svd(scaled(G)[0], full_matrices=False)
     keep = s > s[..., :1] * np.finfo(float).eps * max(G.shape[-2:])
     return np.asarray((u * keep[..., None, :]) @ vt)
 
 
 FRO = Norm("fro", "fro", _fro, _fro_steepest)
-NUC = Norm("nuc", "spec", lambda A: np.asarray(_singular(A).sum(-1)), _nuc_steepest)
-SPEC = Norm("spec", "nuc", lambda A: np.asarray(_singular(A).max(-1, initial=0.0)), _spec_steepest)
+NUC = Norm("nuc", "spec", _nuc, _nuc_steepest)
+SPEC = Norm("spec", "nuc", _spec, _spec_steepest)
 
 _NORMS = {norm.name: norm for norm in (FRO, NUC, SPEC)}
 
@@ -125,6 +198,6 @@ def get(name: str | Norm) -> Norm:
     """
     if isinstance(name, Norm):
         return name
-    if name not in _NORMS:
+    if not isinstance(name, str) or name not in _NORMS:
         raise DataError(f"norm must be one of {sorted(_NORMS)}, got {name!r}.")
     return _NORMS[name]

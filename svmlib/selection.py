@@ -2,31 +2,36 @@ r"""Which tokens attention selects, and whether that selection is locally optima
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import ArrayLike
+from numbers import Real
+from typing import Any
 
-from .arrays import BoolArray, FloatArray, IntArray, as_float
+import numpy as np
+
+from .arrays import BoolArray, FloatArray, IntArray
 from .compare import margins
 from .data import Problem
 from .errors import DataError, ShapeError
+from .norms import as_matrices, scaled
 from .svm import AttentionSVM
+from .svm.records import require
 
 __all__ = ["locally_optimal", "selected_tokens", "support_fraction"]
 
 
-def selected_tokens(problem: Problem, W: ArrayLike) -> IntArray:
+def selected_tokens(problem: Problem, W: Any) -> IntArray:
     r"""Token with the largest logit of each sequence, :math:`\arg\max_t x_{it}^\top Wz_i`.
 
     Parameters
     ----------
     problem : Problem
         Data; masked tokens are never selected.
-    W : array_like, shape (..., d, d)
-        Attention weights. With more leading axes than the problem has, these must end in its batch axes.
+    W : array_like or attention weights, shape (..., d, d) or (..., r, d, d)
+        Attention matrices; with one axis more than the problem's batch they are r iterates, ``run.W`` for
+        example.
 
     Returns
     -------
-    ndarray of int, shape (..., n)
+    ndarray of int, shape (..., n) or (..., r, n)
         Positions; the first one in a tie (W = 0 ties all).
 
     Raises
@@ -34,7 +39,7 @@ def selected_tokens(problem: Problem, W: ArrayLike) -> IntArray:
     ShapeError
         If W does not fit.
     DataError
-        If W is not finite.
+        If W is not finite, or ``problem`` is none.
 
     Examples
     --------
@@ -43,17 +48,23 @@ def selected_tokens(problem: Problem, W: ArrayLike) -> IntArray:
     >>> selected_tokens(p, sv.svm.attention_svm(p).W)
     array([0, 2])
     """
-    weights = as_float(W, "W", last=(problem.d, problem.d))
+    require(problem, Problem, "problem")
+    weights = as_matrices(W, "W", last=(problem.d, problem.d))
+    X, z, visible = problem.X, problem.z, problem.visible
+    if weights.ndim == X.ndim:  # iterates
+        X, z, visible = X[..., None, :, :, :], z[..., None, :, :], visible[..., None, :, :]
     try:
-        np.broadcast_shapes(weights.shape[:-2], problem.batch_shape)
+        if weights.ndim > X.ndim - 1:
+            raise ValueError
+        np.broadcast_shapes(weights.shape[:-2], X.shape[:-3])
     except ValueError:
         raise ShapeError(
-            f"The leading axes of W {weights.shape[:-2]} do not fit the batch axes "
-            f"{problem.batch_shape} of the problem."
+            f"The leading axes of W {weights.shape[:-2]} do not fit the batch axes {problem.batch_shape} of "
+            f"the problem, after which one axis of iterates may follow."
         ) from None
-    mapped = problem.z @ np.swapaxes(weights, -1, -2)
-    logits = np.einsum("...ntd,...nd->...nt", problem.X, mapped)
-    return np.asarray(np.where(problem.visible, logits, -np.inf).argmax(-1), dtype=np.int64)
+    # logits of huge weights may overflow; dividing each matrix by its largest entry keeps their order
+    logits = np.einsum("...ntd,...nd->...nt", X, z @ np.swapaxes(scaled(weights)[0], -1, -2))
+    return np.asarray(np.where(visible, logits, -np.inf).argmax(-1), dtype=np.int64)
 
 
 def locally_optimal(problem: Problem, svm: AttentionSVM, rtol: float = 1e-3) -> BoolArray:
@@ -76,21 +87,23 @@ def locally_optimal(problem: Problem, svm: AttentionSVM, rtol: float = 1e-3) -> 
     Returns
     -------
     ndarray of bool, shape (...)
-        False where the SVM is infeasible.
+        False where the SVM has no solution.
 
     Raises
     ------
     ShapeError
         If the SVM was not solved for a problem of these sizes.
     DataError
-        If the head is not linear, or ``rtol`` is negative.
+        If the head is not linear, ``rtol`` is negative, or an argument is of another type.
 
     Notes
     -----
     *Transformers as Support Vector Machines* (2023), definition of locally-optimal tokens. Scores that
     differ by round-off only, 1e-14 of the largest, count as equal.
     """
-    if not rtol >= 0:
+    require(problem, Problem, "problem")
+    require(svm, AttentionSVM, "svm")
+    if not isinstance(rtol, Real) or not rtol >= 0:
         raise DataError(f"rtol must be at least 0, got {rtol!r}.")
     if svm.support.shape != problem.X.shape[:-1]:
         raise ShapeError(
@@ -102,7 +115,7 @@ def locally_optimal(problem: Problem, svm: AttentionSVM, rtol: float = 1e-3) -> 
     scale = np.abs(scores).max(-1, keepdims=True)
     near = svm.constrained & (margins(svm.W, problem.X, problem.z, svm.tokens) < 1.0 + rtol)
     beaten = scores < chosen - 1e-14 * scale
-    return np.asarray((beaten | ~near).all(axis=(-2, -1)) & svm.feasible)
+    return np.asarray((beaten | ~near).all(axis=(-2, -1)) & svm.solved)
 
 
 def support_fraction(svm: AttentionSVM) -> FloatArray:
@@ -116,8 +129,14 @@ def support_fraction(svm: AttentionSVM) -> FloatArray:
     Returns
     -------
     ndarray, shape (...)
-        Between 0 and 1; NaN where the SVM is infeasible or nothing is constrained.
+        Between 0 and 1; NaN where the SVM has no solution or nothing is constrained.
+
+    Raises
+    ------
+    DataError
+        If ``svm`` is none.
     """
+    require(svm, AttentionSVM, "svm")
     count = svm.constrained.sum(axis=(-2, -1))
     share = svm.support.sum(axis=(-2, -1)) / np.maximum(count, 1)
-    return np.where(svm.feasible & (count > 0), share, np.nan)
+    return np.where(svm.solved & (count > 0), share, np.nan)

@@ -29,13 +29,16 @@ BUILD = ROOT / "_build"
 KEEP_CACHES = 4
 
 
-def inputs_digest(library: str) -> str:
-    """A fingerprint of everything that the built site depends on."""
+def inputs_digest(library: str, prose: bool = True) -> str:
+    """A fingerprint of all that the site depends on; without `prose` only the names of the pages count."""
     h = hashlib.sha256(library.encode())
     files = [p for p in (ROOT / "book").rglob("*") if p.is_file() and p.suffix != ".pyc"]
-    files += [ROOT / name for name in ("_config.yml", "_toc.yml", "CITATION.cff", "tools/build.py")]
+    files += [ROOT / name for name in ("_config.yml", "_toc.yml", "CITATION.cff")]
+    files += (ROOT / "tools").glob("*.py")
     for path in sorted(p for p in files if p.exists()):
-        h.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        h.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
+        if prose or path.suffix != ".md":
+            h.update(path.read_bytes() + b"\0")
     return h.hexdigest()
 
 
@@ -82,21 +85,18 @@ def prune_caches(home: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def run_sphinx(work: Path, strict: bool, env: dict[str, str]) -> tuple[int, list[str]]:
-    """Run Jupyter Book, show its output, and collect its warnings."""
-    flags = ["-n", "-W", "--keep-going"] if strict else ["-n", "--keep-going"]
-    program = "from jupyter_book.cli.main import main; main()"
-    command = [sys.executable, "-c", program, "build", str(ROOT), "--all", *flags, "--path-output", str(work)]
+def run(command: list[str]) -> tuple[int, list[str]]:
+    """Run a command, show its output, and collect its warnings."""
     warnings: list[str] = []
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, errors="replace"
-    )
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, errors="replace")
     assert process.stderr is not None
     try:
         for line in process.stderr:
+            if "Kernel is running over TCP without encryption" in line:
+                continue  # each kernel says so; they listen on this machine alone
             print(line, end="", file=sys.stderr, flush=True)
             text = re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip()
-            if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", text) and "IPKernelApp" not in text:
+            if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", text):
                 warnings.append(text.replace(f"{ROOT}/", ""))
         return process.wait(), warnings
     except KeyboardInterrupt:
@@ -144,19 +144,27 @@ def main() -> int:
 
     recover(site)
     index = site / (only.removesuffix(".md") + ".html" if only else "index.html")
-    stamp, want = work / "inputs.sha256", inputs_digest(execution.digest())
-    if not (args.force or only) and index.exists() and stamp.exists() and stamp.read_text() == want:
+    # what the last build saw, written only when it was without a warning
+    stamp, library = work / "inputs", execution.digest()
+    seen = stamp.read_text().split() if stamp.exists() else ["", ""]
+    want = [inputs_digest(library), inputs_digest(library, prose=False)]
+    if not (args.force or only) and index.exists() and seen == want:
         print(f"nothing has changed since the last build (--force builds anyway)\nThe book is at {index}")
         return 0
 
     start = time.monotonic()
+    stamp.unlink(missing_ok=True)  # a build that fails or is stopped starts afresh the next time
     out = work / "_build" / "html"
     shutil.rmtree(out, ignore_errors=True)
     cache = work / "cache" if only else BUILD / ".jupyter_cache"
-    env = os.environ | {"SVMBOOK_CACHE": str(cache)}
+    os.environ["SVMBOOK_CACHE"] = str(cache)
     if only:
-        env["SVMBOOK_ONLY"] = only
-    code, warnings = run_sphinx(work, strict=not only, env=env)
+        os.environ["SVMBOOK_ONLY"] = only
+    else:
+        run([sys.executable, str(ROOT / "tools" / "execute.py")])
+    fresh = bool(args.force or only or seen[1] != want[1])
+    flags = ["--strict"] * (not only) + ["--fresh"] * fresh
+    code, warnings = run([sys.executable, str(ROOT / "tools" / "run_sphinx.py"), str(out), *flags])
     prune_caches(cache)
 
     reports = sorted((out / "reports").rglob("*.err.log"))
@@ -173,11 +181,10 @@ def main() -> int:
         problems += [
             w for w in warnings if "Notebook exception" not in w and "Executing notebook failed" not in w
         ]
-    if code and not (only and out.exists()):
-        stamp.unlink(missing_ok=True)
-    else:
+    if not code or (only and out.exists()):
         publish(out, site)
-        stamp.write_text(want)
+    if not code and not only:
+        stamp.write_text(" ".join(want))
     if code or problems:
         print(f"\n{'=' * 72}\nThe build failed after {seconds:.0f} s.", file=sys.stderr)
         print("\n".join(f"\n* {p}" for p in problems) or "See the messages above.", file=sys.stderr)

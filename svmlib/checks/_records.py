@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from svmlib.arrays import check_integer
 from svmlib.errors import DataError, SvmlibError
 
 from . import _render
@@ -44,8 +46,8 @@ class Measured:
     Raises
     ------
     DataError
-        If the relation is unknown, the value is not one number, or a bound is not finite: such a row
-        could not fail.
+        If the relation is unknown, the value or the tolerance is not one number, or a bound is not finite:
+        such a row could not fail.
 
     Examples
     --------
@@ -79,6 +81,7 @@ class Measured:
             object.__setattr__(self, "bound", limits[0])
         if not all(map(math.isfinite, limits)) or list(limits) != sorted(limits):
             raise DataError(f"bound must be finite, and low <= high, got {self.bound!r} ({self.what}).")
+        object.__setattr__(self, "tol", _number(self.tol, "tol", self.what))
         if not (math.isfinite(self.tol) and self.tol >= 0):
             raise DataError(f"tol must be finite and not negative, got {self.tol!r} ({self.what}).")
 
@@ -109,6 +112,11 @@ def _number(value: object, name: str, what: str) -> float:
         plain = value
     if not isinstance(plain, bool | int | float):
         raise DataError(f"{name} must be one number, got {type(value).__name__} ({what}).")
+    if isinstance(plain, int) and abs(plain) > sys.float_info.max:
+        raise DataError(
+            f"{name} must be below 1e308 in size, got an integer of {plain.bit_length()} bits ({what}). "
+            "Measure its logarithm."
+        )
     return plain
 
 
@@ -132,6 +140,13 @@ class Claim:
         ``(trials) -> Measured | list[Measured]``.
     why : str
         Where ``check`` is None: why numbers cannot check the statement.
+
+    Raises
+    ------
+    DataError
+        If a text is missing, the kind is unknown, or ``check`` is not callable.
+    ShapeError
+        If a number of trials is no positive integer.
     """
 
     label: str
@@ -146,13 +161,22 @@ class Claim:
     why: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("label", "title", "source", "chapter"):
+            text = getattr(self, name)
+            if not isinstance(text, str) or not text.strip():
+                raise DataError(
+                    f"{name} of {self.label!r} must be a text for the ledger to show, got {text!r}."
+                )
         if self.kind not in KINDS:
             raise DataError(f"kind of {self.label!r} must be one of {KINDS}, got {self.kind!r}.")
-        if min(self.trials) < 1:
-            raise DataError(f"trials of {self.label!r} must be positive, got {self.trials}.")
-        for name in ("title", "source", "chapter"):
-            if not getattr(self, name):
-                raise DataError(f"{name} of {self.label!r} is empty; the ledger shows it.")
+        if not isinstance(self.trials, tuple) or len(self.trials) != 2:
+            raise DataError(f"trials of {self.label!r} must be a pair (full, test), got {self.trials!r}.")
+        for count in self.trials:
+            check_integer(count, f"trials of {self.label!r}")
+        if self.check is not None and not callable(self.check):
+            raise DataError(
+                f"The check of {self.label!r} must be a function (trials) -> Measured, got {self.check!r}."
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

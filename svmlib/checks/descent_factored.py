@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from svmlib import compare, data, dynamics, norms, svm
@@ -10,6 +12,29 @@ from svmlib.attention import Direct, Factored, gradient
 from . import textbook
 from .descent import PAGE, instances, long_run
 from .registry import Measured, claim
+
+
+def joint(rate: float) -> dynamics.Rule:
+    r"""Normalised steps of the pair (K, Q) as one vector: :math:`\|\Delta K\|_F^2+\|\Delta Q\|_F^2=\eta^2`.
+
+    The control arm of separately normalised steps. For a single matrix the two rules are the same.
+
+    Parameters
+    ----------
+    rate : float
+        Length of a step, :math:`\eta>0`.
+
+    Returns
+    -------
+    Rule
+        For :func:`svmlib.dynamics.train`.
+    """
+
+    def update(sizes: tuple[Any, ...], log_scale: Any, state: Any) -> tuple[tuple[Any, ...], Any]:
+        total = sum(size.square() for size in sizes).sqrt()
+        return (rate / total.clamp_min(1e-300),) * len(sizes), state
+
+    return dynamics.Rule(f"jointly normalised, rate {rate:g}", lambda B: None, update)
 
 
 @claim(
@@ -100,7 +125,7 @@ def factored_growth(trials: int) -> list[Measured]:
     kind="proposition",
     source="proof in the chapter",
     chapter=PAGE,
-    scope="n = 6, T = 8, d = 10; along the SVM solution against 200 digits; then 20,000 steps of 0.1",
+    scope="n = 6, T = 8, d = 10; along the SVM solution, 200 digits; 10,000 steps of 0.1, with ε 20,000",
     seeds="0 to trials − 1",
     trials=(12, 6),
 )
@@ -109,7 +134,7 @@ def cancellation(trials: int) -> list[Measured]:
     p = instances(trials)
     solution = svm.attention_svm(p)
     top, direction, pivoted, before = [], [], [], []
-    for b in range(min(trials, 4)):
+    for b in range(max(1, min(trials // 2, 4))):
         one = p[b]
         spread = np.abs(one.scores.max(-1) - one.scores.min(-1))
         threshold = np.log(16.0 * spread * (one.T - 1) / (2.0**-53 * np.abs(one.scores.max(-1)))).max()
@@ -128,8 +153,8 @@ def cancellation(trials: int) -> list[Measured]:
             else:
                 before.append(float(np.median(wrong)))
     drift = {}
-    for eps in (0.0, textbook.EPS):
-        run = textbook.descend(p, Direct.zeros(p), 20000, eps=eps, record=[1000, 5000, 20000])
+    for eps, steps in ((0.0, (1000, 10000)), (textbook.EPS, (5000, 20000))):
+        run = textbook.descend(p, Direct.zeros(p), steps[-1], eps=eps, record=steps)
         reference = svm.attention_svm(p, run.selected, errors="nan")
         drift[eps] = np.nanmedian(1.0 - compare.correlation(run.W, reference.W), axis=0)
     _, exact_run, own = long_run(2 * trials)  # the run that other claims share
@@ -140,10 +165,10 @@ def cancellation(trials: int) -> list[Measured]:
         Measured("median angle of the textbook gradient past it", np.median(direction), ">=", 0.3, "radians"),
         Measured("largest relative error of the pivoted gradient", max(pivoted), "<=", 1e-11),
         Measured(
-            "textbook: median 1 − corr, 20,000 over 1,000 steps", drift[0.0][2] / drift[0.0][0], ">=", 3.0
+            "textbook: median 1 − corr, 10,000 over 1,000 steps", drift[0.0][1] / drift[0.0][0], ">=", 3.0
         ),
         Measured(
-            "the same with ε, 20,000 over 5,000", drift[textbook.EPS][2] / drift[textbook.EPS][1], ">=", 3.0
+            "the same with ε, 20,000 over 5,000", drift[textbook.EPS][1] / drift[textbook.EPS][0], ">=", 3.0
         ),
         Measured("pivoted: the same, 16,000 over 4,000", fall[-1] / fall[-3], "<=", 0.2),
     ]

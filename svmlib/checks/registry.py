@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import os
 import pkgutil
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
+from svmlib.arrays import check_integer
 from svmlib.errors import DataError
 
 from . import _render
@@ -40,6 +41,8 @@ CHAPTERS = (
     "implicit_bias/descent",
 )
 """Pages of the book that state claims, in the order of its table of contents."""
+
+T = TypeVar("T", Measured, Result)
 
 _CLAIMS: dict[str, Claim] = {}
 _loaded = False
@@ -73,7 +76,7 @@ def claim(
     Raises
     ------
     DataError
-        If another function has the label, or a field is not allowed.
+        If another function has the label, or a field is not allowed (as :class:`Claim` says).
     """
 
     def register(check: Check) -> Check:
@@ -100,7 +103,7 @@ def reason(label: str, *, title: str, source: str, chapter: str, why: str, kind:
     DataError
         If the label is taken, or there is no reason.
     """
-    if not why.strip():
+    if not isinstance(why, str) or not why.strip():
         raise DataError(f"{label!r} has neither a check nor a reason (why=).")
     _add(Claim(label, title, kind, source, chapter, "", "", (1, 1), None, why))
 
@@ -160,25 +163,44 @@ def labels() -> set[str]:
 
 def _find(label: str) -> Claim:
     _load()
+    if not isinstance(label, str):
+        raise DataError(
+            f'label must be a text such as "thm-feasibility", got {label!r}. checks.labels() has all of them.'
+        )
     if label not in _CLAIMS:
         close = difflib.get_close_matches(label, _CLAIMS, n=3)
         hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise DataError(f"No claim is called {label!r}; {len(_CLAIMS)} are registered.{hint}")
+        raise DataError(
+            f"No claim is called {label!r}; {len(_CLAIMS)} are registered, see checks.labels().{hint}"
+        )
     return _CLAIMS[label]
 
 
 def _measure(entry: Claim, trials: int | None) -> Result:
     if trials is None:
-        trials = entry.trials[os.environ.get("SVMLIB_SCALE") == "test"]
-    if trials < 1:
-        raise DataError(f"trials must be positive, got {trials}.")
+        # imported late: the ledger can be read without torch
+        from svmlib.experiments import trials as at_scale
+
+        trials = at_scale(*entry.trials)
+    trials = check_integer(trials, "trials")
     if entry.check is None:
         return Result(entry, (), trials)
     found = entry.check(trials)
-    rows = (found,) if isinstance(found, Measured) else tuple(found)
+    rows = (found,) if isinstance(found, Measured) else _all(found, Measured, f"The check of {entry.label!r}")
     if not rows:
         raise DataError(f"The check of {entry.label!r} measured nothing: it returned no Measured.")
     return Result(entry, rows, trials)
+
+
+def _all(found: Iterable[T], kind: type[T], where: str) -> tuple[T, ...]:
+    """Return what was found as a tuple, all of one kind."""
+    items = tuple(found) if isinstance(found, Iterable) else (found,)
+    for item in items:
+        if not isinstance(item, kind):
+            raise DataError(
+                f"{where} must give one or several {kind.__name__}, but {type(item).__name__} is among them."
+            )
+    return items
 
 
 def run(label: str, trials: int | None = None) -> Result:
@@ -201,7 +223,10 @@ def run(label: str, trials: int | None = None) -> Result:
     CheckFailed
         If a measurement is not as demanded. The message has the whole table.
     DataError
-        If there is no such claim.
+        If there is no such claim, SVMLIB_SCALE is neither "full" nor "test", or the check returns anything
+        but :class:`Measured`.
+    ShapeError
+        If ``trials`` is no positive integer.
     """
     result = _measure(_find(label), trials)
     if not result.passed:
@@ -245,8 +270,10 @@ def require(results: Iterable[Result]) -> None:
     ------
     CheckFailed
         Naming all that failed, with their tables.
+    DataError
+        If something else than results is given.
     """
-    failed = [r for r in results if not r.passed]
+    failed = [r for r in _all(results, Result, "results") if not r.passed]
     if failed:
         raise CheckFailed(f"{len(failed)} claims failed:\n\n" + "\n\n".join(map(repr, failed)))
 
@@ -263,8 +290,13 @@ def table(results: Iterable[Result]) -> _render.Table:
     -------
     Table
         Displays as HTML in a notebook, with links to the statements in the built book.
+
+    Raises
+    ------
+    DataError
+        If something else than results is given.
     """
-    return _render.Table(tuple(results))
+    return _render.Table(_all(results, Result, "results"))
 
 
 def summary(results: Iterable[Result]) -> str:
@@ -279,5 +311,10 @@ def summary(results: Iterable[Result]) -> str:
     -------
     str
         Plain text.
+
+    Raises
+    ------
+    DataError
+        If something else than results is given.
     """
-    return _render.summary(tuple(results))
+    return _render.summary(_all(results, Result, "results"))

@@ -102,12 +102,17 @@ def _softmax(a: Array, numbers: Arithmetic) -> Array:
     return np.asarray(e / e.sum(-1, keepdims=True))
 
 
-def _ascent(data: tuple[Array, Array, Array], W: Array, numbers: Arithmetic) -> Array:
+def _ascent(data: tuple[Array, Array, Array], W: Array, numbers: Arithmetic, pivot: bool = False) -> Array:
     """Negative gradient of the logistic loss, (..., d, d)."""
     X, z, gamma = data
     mapped = z @ np.swapaxes(W, -1, -2)
-    s = _softmax((X * mapped[..., None, :]).sum(-1), numbers)
+    logits = (X * mapped[..., None, :]).sum(-1)
+    s = _softmax(logits, numbers)
     slope = 1 / (1 + numbers.exp((s * gamma).sum(-1)))  # |l'| at the margins
+    if pivot:  # scores and tokens relative to the top token: its own coefficient drops out
+        top = logits.argmax(-1)[..., None]
+        gamma = gamma - np.take_along_axis(gamma, top, -1)
+        X = X - np.take_along_axis(X, top[..., None], -2)
     c = _pull(s, gamma) * slope[..., None]
     rows = (c[..., None] * X).sum(-2)
     return np.asarray(np.swapaxes(rows, -1, -2) @ z / z.shape[-2])
@@ -200,10 +205,11 @@ def descend(
     rate: float = 0.1,
     eps: float = 0.0,
     decay: float = 0.0,
+    pivot: bool = False,
     precision: str | int = "float64",
     record: int | Iterable[int] | None = None,
 ) -> Descent:
-    r"""Normalised gradient descent on the logistic loss with the textbook gradient.
+    r"""Normalised gradient descent on the logistic loss with the textbook gradient, or a pivoted one.
 
     Every block :math:`B` of the weights moves by :math:`-\eta G_B/(\|G_B\|_F+\epsilon)`, where
     :math:`G_B=\nabla_B\mathcal L+2\lambda B`.
@@ -222,6 +228,10 @@ def descend(
         :math:`\epsilon` in the denominator; :data:`EPS` in the papers' recipe.
     decay : float
         Decay :math:`\lambda`; :data:`EPS` in the papers' recipe for (K, Q).
+    pivot : bool
+        Whether the gradient is computed relative to the top token, which keeps its digits: the arm that
+        tells what ``eps`` and ``decay`` do from what rounding does. It has no guard against underflow,
+        which :func:`svmlib.dynamics.train` has.
     precision : str or int
         See :func:`arithmetic`.
     record : int or iterable of int, optional
@@ -251,7 +261,7 @@ def descend(
                 records.append(W.astype(np.float64))
             if k == when[-1]:
                 break
-            D = _ascent(data, W, numbers)
+            D = _ascent(data, W, numbers, pivot)
             pulls = [D] if isinstance(start, Direct) else [D @ blocks[1], np.swapaxes(D, -1, -2) @ blocks[0]]
             pulls = [g - shrink * b for g, b in zip(pulls, blocks, strict=True)]
             blocks = [_moved(b, g, eta, small, numbers) for b, g in zip(blocks, pulls, strict=True)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import compare
-from ..arrays import FloatArray, as_float
+from ..arrays import FloatArray, as_float, check_integer
 from ..errors import DataError, ShapeError
 
 __all__ = ["Directions", "separable_data", "signed_points"]
@@ -86,14 +88,13 @@ def separable_data(
     Raises
     ------
     ShapeError
-        If a size is not a positive integer.
+        If a size is not a positive integer, or the seed is not a whole number >= 0.
     DataError
         If ``gap`` is negative or not finite.
     """
-    for name, size in {"n": n, "d": d, "batch": 1 if batch is None else batch}.items():
-        if int(size) != size or size < 1:
-            raise ShapeError(f"{name} must be a positive integer, got {size!r}.")
-    if not (np.isfinite(gap) and gap >= 0):
+    n, d, seed = check_integer(n, "n"), check_integer(d, "d"), check_integer(seed, "seed", 0)
+    batch = None if batch is None else check_integer(batch, "batch")
+    if not isinstance(gap, Real) or not (np.isfinite(gap) and gap >= 0):
         raise DataError(f"gap must be a finite number >= 0, got {gap!r}.")
     X, y = [], []
     for b in range(1 if batch is None else batch):

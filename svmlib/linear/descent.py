@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..arrays import FloatArray, IntArray, as_float, frozen
+from .. import norms
+from ..arrays import FloatArray, IntArray, as_float, check_positive, frozen
 from ..dynamics import record_steps
 from ..errors import DataError, ShapeError, SolverError
 from ._data import Directions, signed_points
@@ -32,12 +34,6 @@ class Step(NamedTuple):
     decay: float = 0.0
 
 
-def _rate(rate: float) -> float:
-    if not (isinstance(rate, (int, float)) and np.isfinite(rate) and rate > 0):
-        raise DataError(f"The step size must be a positive number, got {rate!r}.")
-    return float(rate)
-
-
 def gradient_descent(rate: float) -> Step:
     r"""Plain gradient descent, :math:`w\leftarrow w-\eta\nabla\mathcal L(w)`.
 
@@ -50,8 +46,13 @@ def gradient_descent(rate: float) -> Step:
     -------
     Step
         For :func:`descend`.
+
+    Raises
+    ------
+    DataError
+        If ``rate`` is not a positive number.
     """
-    return Step(None, _rate(rate))
+    return Step(None, check_positive(rate, "rate"))
 
 
 def normalized(rate: float) -> Step:
@@ -66,8 +67,13 @@ def normalized(rate: float) -> Step:
     -------
     Step
         For :func:`descend`; the same as ``steepest("l2", rate)``.
+
+    Raises
+    ------
+    DataError
+        If ``rate`` is not a positive number.
     """
-    return Step("l2", _rate(rate))
+    return Step("l2", check_positive(rate, "rate"))
 
 
 def steepest(norm: str, rate: float, decay: float = 0.0) -> Step:
@@ -96,11 +102,11 @@ def steepest(norm: str, rate: float, decay: float = 0.0) -> Step:
     DataError
         If an argument is out of range.
     """
-    if norm not in _STEEPEST:
+    if not isinstance(norm, str) or norm not in _STEEPEST:
         raise DataError(f"norm must be one of {sorted(_STEEPEST)}, got {norm!r}.")
-    if not (np.isfinite(decay) and decay >= 0):
+    if not isinstance(decay, Real) or not (np.isfinite(decay) and decay >= 0):
         raise DataError(f"decay must be a finite number >= 0, got {decay!r}.")
-    return Step(norm, _rate(rate), float(decay))
+    return Step(norm, check_positive(rate, "rate"), float(decay))
 
 
 def _l2(g: FloatArray) -> FloatArray:
@@ -191,8 +197,13 @@ def descend(
     """
     if not isinstance(rule, Step):
         raise DataError(
-            f"rule must come from gradient_descent, normalized or steepest, got {type(rule).__name__}."
+            "rule must come from gradient_descent, normalized or steepest of svmlib.linear, called with a step "
+            f"size, as in linear.normalized(0.1); got {type(rule).__module__}.{type(rule).__name__}."
         )
+    if rule.norm is None:
+        gradient_descent(rule.rate)
+    else:
+        steepest(*rule)
     A, ell, when = signed_points(X, y), get_loss(loss), record_steps(record, steps)
     shape = (*A.shape[:-2], A.shape[-1])
     w = np.zeros(shape) if start is None else as_float(start, "start", last=(A.shape[-1],))
@@ -201,14 +212,16 @@ def descend(
     except ValueError:
         raise ShapeError(f"start must have shape {shape} or broadcast to it, got {w.shape}.") from None
     back = np.ascontiguousarray(np.swapaxes(A, -1, -2))
+    # the direction of a gradient does not depend on the scale of the points, but its squares might overflow
+    toward = back if rule.norm is None else np.ascontiguousarray(norms.scaled(back)[0])
     records: list[FloatArray] = []
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         for first, last in zip([0, *when[:-1]], when, strict=True):
-            w = _advance(A, back, w, rule, ell, int(first), int(last))
+            w = _advance(A, toward, w, rule, ell, int(first), int(last))
             records.append(w[..., 0])
-    iterates = np.stack(records, axis=-2)
-    margins = iterates @ back  # (..., r, n)
-    log_loss = log_mean_exp(ell.log_value(margins))
+        iterates = np.stack(records, axis=-2)
+        margins = iterates @ back  # (..., r, n)
+        log_loss = log_mean_exp(ell.log_value(margins))
     return LinearRun(frozen(when), frozen(iterates), frozen(log_loss), frozen(margins.min(axis=-1)))
 
 

@@ -91,7 +91,7 @@ def get_loss(loss: str) -> LinearLoss:
     DataError
         If there is no loss of that name.
     """
-    if loss not in LOSSES:
+    if not isinstance(loss, str) or loss not in LOSSES:
         raise DataError(f"loss must be one of {sorted(LOSSES)}, got {loss!r}.")
     return LOSSES[loss]
 

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from ..arrays import FloatArray, frozen
 from ..errors import DataError, InfeasibleError, ShapeError, SolverError
+from ..svm import hard_margin
 from ._data import signed_points
 
 __all__ = ["MaxMargin", "max_margin"]
@@ -36,6 +37,10 @@ class MaxMargin:
     def margin(self) -> float:
         """Largest margin of weights of norm 1: 1 / value."""
         return 1.0 / self.value
+
+    def __repr__(self) -> str:
+        n, d = self.multipliers.size, self.w.size
+        return f'MaxMargin("{self.norm}", n={n}, d={d}, margin {self.margin:.6g}, gap {self.gap:.1e})'
 
 
 def max_margin(X: ArrayLike, y: ArrayLike, norm: str) -> MaxMargin:
@@ -69,35 +74,49 @@ def max_margin(X: ArrayLike, y: ArrayLike, norm: str) -> MaxMargin:
     >>> max_margin([[2.0, 1.0]], [1], "l1").w
     array([0.5, 0. ])
     """
-    from scipy.optimize import linprog
-
     A = signed_points(X, y)
     if A.ndim != 2:
         raise ShapeError(f"max_margin takes one instance: X of shape (n, d), got signed points {A.shape}.")
     n, d = A.shape
+    where = f"{n} points in {d} dimensions"
+    if norm not in ("l1", "linf"):
+        raise DataError(f'norm must be "l1" or "linf", got {norm!r}; for "l2" use svmlib.svm.hard_margin.')
+    size = _size(A, where)
+    x, multipliers = _program(A * size, norm, where)
+    combined = np.abs(multipliers @ (A * size))
+    value, dual = (np.abs(x).sum(), combined.max()) if norm == "l1" else (np.abs(x).max(), combined.sum())
+    gap = max(1.0 - (A * size @ x).min(), dual - 1.0, abs(value - multipliers.sum()) / value)
+    if not gap <= TOLERANCE:
+        raise SolverError(f"The linear program of {where} was solved to {gap:.1e} only. Rescale the data.")
+    return MaxMargin(frozen(size * x), float(size * value), frozen(size * multipliers), norm, float(gap))
+
+
+def _size(A: FloatArray, where: str) -> float:
+    """Length of the Euclidean solution, which brings the linear program to the scale of its tolerances."""
+    try:
+        return hard_margin(A, np.ones(len(A))).value
+    except InfeasibleError as exc:
+        raise InfeasibleError(
+            f"No hyperplane through the origin separates the {where}. "
+            "Check the labels, or add a constant coordinate for a bias."
+        ) from exc
+    except SolverError:
+        top = max(float(np.abs(A).max()), 1e-300)
+        return 1.0 / top
+
+
+def _program(A: FloatArray, norm: str, where: str) -> tuple[FloatArray, FloatArray]:
+    from scipy.optimize import linprog
+
+    n, d = A.shape
     if norm == "l1":  # w = p - q, p and q >= 0
         cost, rows, rhs, lowest = np.ones(2 * d), np.hstack([-A, A]), -np.ones(n), 0.0
-    elif norm == "linf":  # -t <= w <= t
+    else:  # -t <= w <= t
         box = np.vstack([np.c_[np.eye(d), -np.ones(d)], np.c_[-np.eye(d), -np.ones(d)]])
         cost, lowest = np.r_[np.zeros(d), 1.0], -np.inf
         rows, rhs = np.vstack([np.c_[-A, np.zeros(n)], box]), np.r_[-np.ones(n), np.zeros(2 * d)]
-    else:
-        raise DataError(f'norm must be "l1" or "linf", got {norm!r}; for "l2" use svmlib.svm.hard_margin.')
     got = linprog(cost, A_ub=rows, b_ub=rhs, bounds=(lowest, None), method="highs")
-    if got.status == 2:
-        raise InfeasibleError(
-            f"No hyperplane through the origin separates the {n} points in {d} dimensions. "
-            "Check the labels, or add a constant coordinate for a bias."
-        )
-    if got.status != 0:
-        raise SolverError(f"The linear program of {n} points in {d} dimensions was not solved: {got.message}")
+    if got.status != 0:  # infeasibility would have been proved before
+        raise SolverError(f"The linear program of {where} was not solved: {got.message} Rescale the data.")
     w = got.x[:d] - got.x[d:] if norm == "l1" else got.x[:d]
-    multipliers = np.maximum(-got.ineqlin.marginals[:n], 0.0)
-    combined = np.abs(multipliers @ A)
-    value, dual = (np.abs(w).sum(), combined.max()) if norm == "l1" else (np.abs(w).max(), combined.sum())
-    gap = max(
-        1.0 - float((A @ w).min()), float(dual) - 1.0, abs(float(value) - multipliers.sum()) / float(value)
-    )
-    if not gap <= TOLERANCE:
-        raise SolverError(f"The linear program of {n} points in {d} dimensions was solved to {gap:.1e} only.")
-    return MaxMargin(frozen(w), float(value), frozen(multipliers), norm, gap)
+    return np.asarray(w), np.maximum(-got.ineqlin.marginals[:n], 0.0)

@@ -84,6 +84,19 @@ def path(X: ArrayLike, y: ArrayLike, radii: ArrayLike, *, loss: str = "logistic"
     R = as_float(radii, "radii", ndim=1)
     if not R.size or not (R > 0).all() or not (np.diff(R) > 0).all():
         raise DataError(f"radii must be positive and increasing, got {R.size} values {R[:5]}.")
+    top = float(np.abs(A).max())
+    with np.errstate(over="ignore", under="ignore"):
+        reach = R[[0, -1]] * (top if top > 0 else 1.0)
+    if not (reach[0] > 1e-100 and reach[1] < 1e100 and R[0] > 1e-100 and R[-1] < 1e100):
+        raise DataError(
+            f"radii ({R[0]:g} to {R[-1]:g}), and radii times the largest entry of X ({top:g}), must lie between "
+            "1e-100 and 1e100: rescale X, or leave out radii."
+        )
+    with np.errstate(under="ignore"):
+        return _path(A, R, ell)
+
+
+def _path(A: FloatArray, R: FloatArray, ell: LinearLoss) -> LinearPath:
     flat = A.reshape(-1, *A.shape[-2:])
     w = np.empty((len(flat), len(R), A.shape[-1]))
     interior, residual = np.zeros((len(flat), len(R))), np.empty((len(flat), len(R)))

@@ -8,10 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from svmlib.arrays import FloatArray, as_float
+from svmlib.arrays import FloatArray, as_float, check_integer, check_positive
 from svmlib.errors import DataError, ShapeError
 
-from .style import COLORS, INK, axes_or_new, legend, style
+from ._arguments import choice, entries, filled, number, position
+from .style import COLORS, INK, axes_or_new, checked_axes, legend, style
 
 __all__ = ["band", "bars", "curve", "histogram", "matrix", "power_guide", "scatter"]
 
@@ -23,6 +24,16 @@ def _abscissa(x: ArrayLike, name: str, against: str, size: int) -> FloatArray:
             f"{name} must have one entry for each of the {size} values of {against}, got {len(out)}."
         )
     return out
+
+
+def _without_infinity(a: FloatArray, name: str) -> FloatArray:
+    wrong = np.argwhere(np.isinf(a))
+    if len(wrong):
+        raise DataError(
+            f"{name} has {len(wrong)} infinite of {a.size} entries, the first at index "
+            f"{tuple(map(int, wrong[0]))}. Write NaN for what is to be left out."
+        )
+    return a
 
 
 def _look(color: str, points: int) -> dict[str, Any]:
@@ -112,12 +123,11 @@ def band(
     ShapeError
         If the sizes do not fit.
     DataError
-        If ``spread`` is unknown, or no entry is a number.
+        If ``spread`` is unknown, an entry is infinite, or none is a number.
     """
-    values = as_float(Y, "Y", ndim=2, finite=False)
+    values = _without_infinity(as_float(Y, "Y", ndim=2, finite=False), "Y")
     steps = _abscissa(x, "x", "a row of Y", values.shape[1])
-    if spread not in ("std", "quartiles"):
-        raise DataError(f'spread must be "std" or "quartiles", got {spread!r}.')
+    spread = choice(spread, "spread", ("std", "quartiles"))
     known = np.isfinite(values)
     if not known.any():
         raise DataError(f"Y, of shape {values.shape}, has no finite entry to draw.")
@@ -164,8 +174,13 @@ def power_guide(
     Raises
     ------
     DataError
-        If a position is not positive, or there is no curve to stand beside.
+        If ``ax`` is no axes, ``slope`` is not finite, a position is not positive, or there is no curve to
+        stand beside.
+    ShapeError
+        If ``at`` is no pair.
     """
+    checked_axes(ax)
+    slope, span = number(slope, "slope"), check_positive(span, "span")
     if at is None:
         lines = [np.asarray(line.get_xydata(), dtype=float) for line in ax.get_lines()]
         points = lines[-1] if lines else np.empty((0, 2))
@@ -176,10 +191,9 @@ def power_guide(
             )
         x0, y0 = points[len(points) // 2]
         at = (float(x0), 2.0 * float(y0))
-    if min(*at, span) <= 0:
-        raise DataError(f"A logarithmic axis has positive numbers only, got at={at}, span={span}.")
-    x = np.array([at[0], at[0] * span])
-    y = at[1] * (x / x[0]) ** slope
+    left, height = (check_positive(c, "at") for c in entries(at, "at", 2, "x and y of where the line begins"))
+    x = np.array([left, left * span])
+    y = height * (x / x[0]) ** slope
     look = style("guide")
     ax.plot(x, y, color=look.color, linestyle=look.dash, linewidth=1.6)
     text = label if label is not None else f"slope {slope:g}".replace("-", "−")
@@ -248,12 +262,19 @@ def histogram(
     Raises
     ------
     DataError
-        If no value is a number.
+        If a value is infinite, or none is a number, or ``bins`` is not allowed.
     """
-    data = as_float(values, "values", ndim=1, finite=False)
+    data = _without_infinity(as_float(values, "values", ndim=1, finite=False), "values")
     data = data[np.isfinite(data)]
     if not data.size:
         raise DataError("values has no finite entry to count.")
+    try:
+        bins = as_float(np.histogram_bin_edges(data, bins), "bins")
+    except (TypeError, ValueError) as exc:
+        raise DataError(
+            "bins must be a positive integer, at least two increasing finite edges, or a rule of "
+            f'numpy such as "auto", got {bins!r}.'
+        ) from exc
     ax = axes_or_new(ax)
     look = style(color)
     ax.hist(data, bins=bins, color=look.color, alpha=0.35, label=label)
@@ -286,20 +307,21 @@ def bars(
     Raises
     ------
     ShapeError
-        If ``p`` has not one axis, or names or highlight do not fit it.
+        If ``p`` has not one axis or no entry, or names or highlight do not fit it.
     """
-    heights = as_float(p, "p", ndim=1)
+    heights = filled(p, "p", "one number for each token", ndim=1)
     T = len(heights)
-    if names is not None and len(names) != T:
-        raise ShapeError(f"names must have one entry for each of the {T} tokens, got {len(names)}.")
-    if highlight is not None and not 0 <= highlight < T:
-        raise ShapeError(f"highlight must lie in 0..{T - 1}, got {highlight}.")
+    ticks = (
+        [str(t + 1) for t in range(T)] if names is None else entries(names, "names", T, "one for each token")
+    )
+    if highlight is not None:
+        highlight = position(highlight, "highlight", T, "tokens")
     ax = axes_or_new(ax)
     for t, height in enumerate(heights):
         chosen = t == highlight
         face = COLORS["opt"] if chosen else COLORS["token"]
         ax.bar(t, height, width=0.7, color=face, edgecolor="white", hatch="//" if chosen else "", linewidth=0)
-    ax.set_xticks(range(T), names if names is not None else [str(t + 1) for t in range(T)])
+    ax.set_xticks(range(T), ticks)
     ax.grid(visible=False, axis="x")
     return ax
 
@@ -324,9 +346,9 @@ def matrix(A: ArrayLike, *, digits: int = 2, ax: Axes | None = None) -> Axes:
     Raises
     ------
     ShapeError
-        If ``A`` has not two axes.
+        If ``A`` has not two axes or no entry, or ``digits`` is no whole number from 0.
     """
-    values = as_float(A, "A", ndim=2)
+    values, digits = filled(A, "A", "a matrix", ndim=2), check_integer(digits, "digits", 0)
     ax = axes_or_new(ax)
     top = float(np.abs(values).max(initial=0.0)) or 1.0
     ax.imshow(values, cmap="PuOr", vmin=-top, vmax=top, aspect="equal")

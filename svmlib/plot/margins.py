@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from svmlib.arrays import as_float
-from svmlib.errors import DataError, ShapeError
+from svmlib.errors import DataError
 
+from ._arguments import entries, filled, number, position
 from .plane import FAR, STAR, frame, planar, segment
 from .style import COLORS, INK, axes_or_new, legend, style
 
@@ -66,28 +67,36 @@ def margin_picture(
     ShapeError
         If the shapes do not fit.
     DataError
-        If ``w`` is 0: it separates nothing.
+        If ``w`` is 0: it separates nothing; or if a label in ``y`` is 0.
     """
-    points = as_float(X, "X", ndim=2, last=(2,))
+    points = filled(X, "X", "at least one point", ndim=2, last=(2,))
     normal = as_float(w, "w", ndim=1, last=(2,))
-    sign = as_float(y, "y", ndim=1, last=(len(points),))
+    sign = np.sign(as_float(y, "y", ndim=1, last=(len(points),), meaning="one label for each point of X"))
+    if not sign.all():
+        raise DataError(f"y must be +1 or -1, but entry {int(np.argmin(abs(sign)))} is 0: it names no class.")
+    b = number(b, "b")
+    heights = [number(at, "levels") for at in entries(levels, "levels", 3, "lower, middle and upper line")]
+    classes = [style(look) for look in entries(looks, "looks", 2, "one for each class")]
+    titles = entries(names, "names", 2, "one for each class")
     size = float(np.hypot(*normal))
     if size == 0:
         raise DataError("w is zero: it has no level lines to draw.")
     ax = axes_or_new(ax)
-    for value, look, name in ((1, looks[0], names[0]), (-1, looks[1], names[1])):
-        marker, members = STAR if look == "opt" else style(look).marker, points[np.sign(sign) == value]
+    for value, look, name in zip((1, -1), classes, titles, strict=True):
+        marker, members = look.marker or "o", points[sign == value]
         ax.plot(
             *members.T,
             linestyle="none",
             marker=marker,
-            color=COLORS.get(look, look),
+            color=look.color,
             markersize=13 if marker == STAR else 7,
             markeredgecolor="white",
             label=name if len(members) else None,
         )
     if support is not None:
-        ring = as_float(support, "support", ndim=1, last=(len(points),)).astype(bool)
+        ring = as_float(
+            support, "support", ndim=1, last=(len(points),), meaning="one for each point of X"
+        ).astype(bool)
         circle = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": COLORS["support"]}
         ax.plot(
             *points[ring].T,
@@ -99,7 +108,7 @@ def margin_picture(
         )
     along = np.array([-normal[1], normal[0]]) / size
     middle = points.mean(axis=0)
-    feet = [middle + (level - normal @ middle - b) * normal / size**2 for level in levels]
+    feet = [middle + (level - normal @ middle - b) / size * (normal / size) for level in heights]
     for foot, line in zip(feet, ((0, (4, 3)), "-", (0, (4, 3))), strict=True):
         segment(
             ax, foot - FAR * along, foot + FAR * along, color=INK, linestyle=line, linewidth=1.2, zorder=1.5
@@ -150,15 +159,26 @@ def token_margins(
     ShapeError
         If the problem is not planar, or sizes do not fit.
     DataError
-        If W z is 0.
+        If ``problem`` is no Problem, or W z is 0.
     """
     planar(problem, "token_margins")
-    if not 0 <= sequence < problem.n:
-        raise ShapeError(f"sequence must lie in 0..{problem.n - 1}, got {sequence}.")
+    sequence = position(sequence, "sequence", problem.n, "sequences")
     best = int(problem.checked_tokens(selected)[sequence])
     seen = problem.visible[sequence]
     q = as_float(W, "W", ndim=2, last=(2, 2)) @ problem.z[sequence]
-    rings = None if support is None else as_float(support, "support", ndim=2, last=(problem.n, problem.T))
+    if not q.any():
+        raise DataError(f"W maps the query of sequence {sequence} to 0: it has no level lines to draw.")
+    rings = (
+        None
+        if support is None
+        else as_float(
+            support,
+            "support",
+            ndim=2,
+            last=(problem.n, problem.T),
+            meaning="one for each token of the problem",
+        )
+    )
     return margin_picture(
         problem.X[sequence][seen],
         q,

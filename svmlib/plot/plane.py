@@ -10,9 +10,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from numpy.typing import ArrayLike
 
-from svmlib.arrays import FloatArray, as_float
+from svmlib.arrays import FloatArray, as_float, check_integer
+from svmlib.data import check_problem
 from svmlib.errors import DataError, ShapeError
 
+from ._arguments import entries, filled
 from .style import COLORS, INK, axes_or_new, legend, style
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def frame(ax: Axes, points: FloatArray) -> None:
 
 
 def planar(problem: Problem, what: str) -> None:
+    check_problem(problem)
     if problem.d != 2 or problem.batch_shape:
         raise ShapeError(
             f"{what} draws one problem with d=2, got d={problem.d} and batch {problem.batch_shape}. "
@@ -86,6 +89,8 @@ def tokens(
     ------
     ShapeError
         If the problem is not planar, or ``selected`` does not fit.
+    DataError
+        If ``problem`` is no Problem.
     """
     planar(problem, "tokens")
     stars = problem.checked_tokens(selected)
@@ -162,12 +167,13 @@ def paths(
     Raises
     ------
     ShapeError
-        If ``points`` has another shape.
+        If ``points`` has another shape or no entry, or ``every`` is no positive integer.
     """
-    p = as_float(points, "points", ndim=3, last=(2,))
+    p = filled(points, "points", "at least one iterate of one path", ndim=3, last=(2,))
+    step = max(1, len(p) // 8) if every is None else check_integer(every, "every")
     if log_radius:
         length = np.hypot(p[..., 0], p[..., 1])[..., None]
-        p = p * np.log1p(length) / np.where(length > 0, length, 1.0)
+        p = p * (np.log1p(length) / np.where(length > 0, length, 1.0))
     ax = axes_or_new(ax)
     look = style(color)
     for i in range(p.shape[1]):
@@ -178,7 +184,7 @@ def paths(
             linewidth=1.8,
             marker=look.marker,
             markersize=4.5,
-            markevery=every or max(1, len(p) // 8),
+            markevery=step,
             label=label if i == 0 else None,
         )
         if names:
@@ -263,13 +269,14 @@ def planar_paths(
     Raises
     ------
     ShapeError
-        If the problem is not planar, or a matrix is not 2 x 2.
+        If the problem is not planar, a matrix is not 2 x 2, there are no iterates, or ``every`` is no pair.
     DataError
-        If tokens are asked for on a logarithmic scale, which would move them.
+        If ``problem`` is no Problem, or tokens are asked for on a logarithmic scale, which would move them.
     """
     planar(problem, "planar_paths")
     if show_tokens and log_radius:
         raise DataError("Tokens have no place on a logarithmic radius; leave out show_tokens or log_radius.")
+    markers = entries(every, "every", 2, "for the paths of W and of (K, Q), each a positive integer or None")
     ax = axes_or_new(ax)
     if show_tokens:
         tokens(problem, equal=False, ax=ax)
@@ -278,11 +285,11 @@ def planar_paths(
             rays(as_float(matrix, color), problem.z, color=color, label=label, ax=ax)
     longest = 0.0
     for iterates, color, label, step in (
-        (W, "W", "$W(k)z_i$", every[0]),
-        (KQ, "KQ", "$K(k)Q(k)^\\top z_i$", every[1]),
+        (W, "W", "$W(k)z_i$", markers[0]),
+        (KQ, "KQ", "$K(k)Q(k)^\\top z_i$", markers[1]),
     ):
         if iterates is not None:
-            matrices = as_float(iterates, color, ndim=3, last=(2, 2))
+            matrices = filled(iterates, color, "at least one iterate", ndim=3, last=(2, 2))
             images = np.einsum("rab,nb->rna", matrices, problem.z)
             longest = max(longest, float(np.hypot(images[..., 0], images[..., 1]).max()))
             paths(images, color=color, label=label, every=step, names=True, log_radius=log_radius, ax=ax)
@@ -332,11 +339,12 @@ def simplex(
     Raises
     ------
     ShapeError
-        If ``P`` has another shape.
+        If ``P`` has another shape or no row, or there are not three names.
     DataError
         If a row is no distribution.
     """
-    p = as_float(P, "P", ndim=2, last=(3,))
+    p = filled(P, "P", "at least one distribution", ndim=2, last=(3,))
+    titles = entries(names, "names", 3, "one for each corner")
     sums = p.sum(axis=1)
     if (p < 0).any() or not np.allclose(sums, 1.0, atol=1e-9):
         worst = int(np.argmax(np.abs(sums - 1.0)))
@@ -348,7 +356,7 @@ def simplex(
     ax = axes_or_new(ax)
     if fresh:
         ax.fill(*corners.T, facecolor="none", edgecolor=INK, linewidth=1.0)
-        for corner, name, place in zip(corners, names, ((0, -14), (0, -14), (0, 6)), strict=True):
+        for corner, name, place in zip(corners, titles, ((0, -14), (0, -14), (0, 6)), strict=True):
             ax.annotate(
                 name, corner, xytext=place, textcoords="offset points", ha="center", color=INK, fontsize=9
             )

@@ -21,9 +21,10 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from PIL import Image
 
+from svmlib.arrays import check_integer, check_positive
 from svmlib.errors import DataError
 
-__all__ = ["COLORS", "STYLES", "Style", "axes_or_new", "figure", "legend", "png", "style"]
+__all__ = ["COLORS", "STYLES", "Style", "axes_or_new", "checked_axes", "figure", "legend", "png", "style"]
 
 INK = "#333333"
 WIDTH = 6.5  # inches: the page's column, so that text has one size in all figures
@@ -108,7 +109,7 @@ def style(color: str) -> Style:
     DataError
         If it is neither.
     """
-    if color in STYLES:
+    if isinstance(color, str) and color in STYLES:
         return STYLES[color]
     if not mpl.colors.is_color_like(color):
         raise DataError(
@@ -145,7 +146,14 @@ def png(fig: Figure) -> bytes:
     -------
     bytes
         PNG data.
+
+    Raises
+    ------
+    DataError
+        If ``fig`` is no figure.
     """
+    if not isinstance(fig, Figure):
+        raise DataError(f"fig must be a Figure, got {type(fig).__name__}; of axes it is ax.figure.")
     canvas = FigureCanvasAgg(fig)
     canvas.draw()
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
@@ -177,15 +185,15 @@ def figure(
 
     Raises
     ------
+    ShapeError
+        If a number of panels is no positive integer.
     DataError
-        If a number of panels or a size is not positive.
+        If a size is not a positive number.
     """
+    ncols, nrows = check_integer(ncols, "ncols"), check_integer(nrows, "nrows")
     if height is None:
         height = nrows * (3.6 if ncols == 1 else 2.9 if ncols == 2 else 2.4)
-    if min(ncols, nrows, width, height) <= 0:
-        raise DataError(
-            f"figure needs positive sizes, got {nrows} x {ncols} panels in {width} x {height} inches."
-        )
+    width, height = check_positive(width, "width"), check_positive(height, "height")
     _show_as_is()
     # Not inside the context below: the first figure of a notebook switches Jupyter's backend on, and leaving
     # the context would switch it off again.
@@ -218,8 +226,27 @@ def axes_or_new(ax: Axes | None) -> Axes:
     DataError
         If it is something else, such as an array of axes.
     """
-    if ax is None:
-        return figure()[1]
+    return figure()[1] if ax is None else checked_axes(ax)
+
+
+def checked_axes(ax: Any) -> Axes:
+    """Check that an argument is one axes.
+
+    Parameters
+    ----------
+    ax : Axes
+        What the caller was given.
+
+    Returns
+    -------
+    Axes
+        The same.
+
+    Raises
+    ------
+    DataError
+        If it is something else.
+    """
     if not isinstance(ax, Axes):
         raise DataError(
             f"ax must be one Axes, got {type(ax).__name__}; of several panels pass one, as in ax=axes[0]."
@@ -246,8 +273,13 @@ def legend(ax: Axes, *, title: str | None = None, above: bool | None = None, **o
     -------
     Legend or None
         None where nothing has a label.
+
+    Raises
+    ------
+    DataError
+        If ``ax`` is something else.
     """
-    fig = ax.get_figure()
+    fig = checked_axes(ax).get_figure()
     panels: list[Axes] = vars(fig).setdefault("_panels_with_legend_on_top", [])
     if above is None:
         above = ax in panels

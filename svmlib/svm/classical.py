@@ -5,13 +5,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from svmlib.arrays import as_float, frozen
+from svmlib.arrays import FloatArray, as_float, frozen
 from svmlib.errors import DataError, InfeasibleError, ShapeError, SolverError
 
 from .least_distance import least_distance
 from .records import CERTIFIED, SUPPORT_TOLERANCE, Certificate, HardMargin
 
 __all__ = ["hard_margin"]
+
+
+def _binary_size(a: FloatArray) -> float:
+    """Power of two above the largest entry; 1 for zeros. Dividing by it is exact."""
+    return float(np.ldexp(1.0, min(int(np.frexp(np.abs(a).max())[1]), 1023))) if a.any() else 1.0
 
 
 def hard_margin(X: ArrayLike, y: ArrayLike, bias: bool = False) -> HardMargin:
@@ -41,7 +46,7 @@ def hard_margin(X: ArrayLike, y: ArrayLike, bias: bool = False) -> HardMargin:
     InfeasibleError
         If no hyperplane (through the origin) separates the classes.
     SolverError
-        If the solution cannot be certified to 1e-9 in double precision.
+        If the solution cannot be certified to 1e-9 in double precision, or leaves its range.
     ShapeError
         If the shapes do not fit.
     DataError
@@ -64,8 +69,12 @@ def hard_margin(X: ArrayLike, y: ArrayLike, bias: bool = False) -> HardMargin:
         nothing, none = frozen(np.zeros(d)), Certificate(*(frozen(np.zeros(())) for _ in range(3)))
         support = frozen(np.ones(n, dtype=bool))
         return HardMargin(nothing, float(labels[0]), 0.0, np.inf, support, frozen(np.zeros(n)), none)
+    top = _binary_size(points)
+    points = points / top
     rows = labels[:, None] * (points - points.mean(0) if bias else points)  # a shift only changes b
-    lengths = np.linalg.norm(rows, axis=1)
+    with np.errstate(under="ignore"):
+        each = np.array([_binary_size(row) for row in rows])
+        lengths = each * np.linalg.norm(rows / each[:, None], axis=1)
     if not bias and (lengths == 0).any():
         raise InfeasibleError(
             f"No hyperplane through the origin separates the {n} points in {d} dimensions: point "
@@ -74,7 +83,8 @@ def hard_margin(X: ArrayLike, y: ArrayLike, bias: bool = False) -> HardMargin:
     scale = np.full(n, lengths.max()) if bias else lengths
     # with a bias all rows share one scale, so that the column of the bias stays plus and minus one
     scale = np.where(scale > 0, scale, 1.0)
-    right = np.ones(n) if bias else 1.0 / scale
+    known = scale.min() > 1e-145  # multipliers are of the size of the squares
+    right = np.ones(n) if bias or not known else 1.0 / scale
     solved = least_distance(rows / scale[:, None], right, labels if bias else None)
     if solved.status == "infeasible":
         involved = np.flatnonzero(solved.multipliers > 0)
@@ -86,7 +96,8 @@ def hard_margin(X: ArrayLike, y: ArrayLike, bias: bool = False) -> HardMargin:
             f"relabel some of these."
         )
     unit = scale[0] if bias else 1.0
-    w, multipliers = solved.w / unit, solved.multipliers / (scale * unit)
+    with np.errstate(over="ignore", under="ignore"):
+        w, multipliers = solved.w / unit, solved.multipliers / (scale * unit)
     b = solved.b - float(w @ points.mean(0)) if bias else 0.0
     margins = rows @ w + labels * solved.b
     value = float(np.linalg.norm(w))
@@ -97,11 +108,15 @@ def hard_margin(X: ArrayLike, y: ArrayLike, bias: bool = False) -> HardMargin:
         dual += abs(float(labels @ multipliers)) / total
     gap = abs(value - total / size) / size
     certificate = Certificate(*(frozen(np.asarray(a)) for a in (max(0.0, 1.0 - margins.min()), dual, gap)))
-    if solved.status != "solved" or not certificate.worst <= CERTIFIED:
+    with np.errstate(all="ignore"):
+        w, value, multipliers = w / top, value / top, multipliers / top / top
+    largest = float(multipliers.max())
+    fits = 1e-290 < largest < 1e290 and 1e-290 < value < 1e290
+    if solved.status != "solved" or not known or not fits or not certificate.worst <= CERTIFIED:
         raise SolverError(
             f"The hard-margin SVM of {n} points in {d} dimensions could not be certified in double "
-            "precision: the classes touch up to round-off, or the points differ too much in scale. Rescale "
-            "the data."
+            "precision: the classes touch up to round-off, or the points are huge, tiny, or differ too much "
+            "in scale. Rescale the data."
         )
     return HardMargin(
         w=frozen(w),

@@ -15,7 +15,7 @@ from svmlib.arrays import frozen
 from svmlib.data import Problem
 from svmlib.errors import DataError, InfeasibleError, ShapeError, SolverError
 
-from .records import CERTIFIED, SUPPORT_TOLERANCE, AttentionSVM, Certificate, attention_certificate
+from .records import CERTIFIED, SUPPORT_TOLERANCE, AttentionSVM, Certificate, attention_certificate, require
 
 __all__ = ["attention_svm_conic"]
 
@@ -49,7 +49,7 @@ def attention_svm_conic(problem: Problem, tokens: ArrayLike | None = None, norm:
     SolverError
         If it reports failure, or its point is not within 1e-6 of optimal.
     DataError
-        If ``norm`` is unknown or a masked token is selected.
+        If ``problem`` is none, ``norm`` is unknown or a masked token is selected.
     ShapeError
         If the problem has batch axes or ``tokens`` does not fit.
 
@@ -57,7 +57,8 @@ def attention_svm_conic(problem: Problem, tokens: ArrayLike | None = None, norm:
     -----
     *Transformers as Support Vector Machines* (2023), (Att-SVM).
     """
-    if norm not in ("fro", "nuc"):
+    require(problem, Problem, "problem")
+    if not isinstance(norm, str) or norm not in ("fro", "nuc"):
         raise DataError(f'norm must be "fro" or "nuc", got {norm!r}.')
     if problem.batch_shape:
         raise ShapeError(

@@ -64,7 +64,7 @@ def interior_points(
     for _ in range(_MAX_STEPS):
         d, w, rhs, x, s, u = delta[alive], q[alive], c[alive], lam[alive], sigma[alive], mu[alive]
         G = _t(d * x[..., None]) @ w
-        inverse = np.linalg.inv(np.eye(e) - _t(G) @ G)
+        inverse = _solved(np.eye(e) - _t(G) @ G, np.broadcast_to(np.eye(e), (len(x), e, e)))
         R = G @ inverse
         P = np.eye(a) + R @ _t(G)  # (I - G G')^-1
         cross = d @ R @ _t(w)
@@ -75,15 +75,17 @@ def interior_points(
         H[:, diagonal, diagonal] += x * s
         target = np.stack([u, _SHRINK * u], -1)  # centre here, or go on
         right = x[..., None] * (rhs[..., None] - target * margin[..., None]) + target
-        both = np.linalg.solve(H, right)
+        both = _solved(H, right)
+        lost = ~np.isfinite(both).all(axis=(1, 2))
+        both[lost] = 0.0
         decrement = np.sqrt(np.maximum((both[..., 0] * right[..., 0]).sum(1), 0.0) / u[:, 0])
         last = barrier * u[:, 0] <= gap
-        done = last & (decrement < _CENTRED)
+        done = last & (decrement < _CENTRED) & ~lost
         D = _t(d * (x * both[..., 0])[..., None]) @ w
         # to first order in the Newton step the margins are c + sigma: feasible although not quite centred
         R = R + P @ D @ inverse + R @ _t(D) @ R
         M[alive[done]], multipliers[alive[done]] = 2.0 * u[done, :, None] * R[done], x[done]
-        alive_next = ~done
+        alive_next = ~(done | lost)
         if not alive_next.any():
             break
         onward = ((decrement < _NEAR) & ~last)[:, None]
@@ -97,6 +99,28 @@ def interior_points(
         mu[keep] = (u + length * (aim - u))[alive_next]
         alive = keep
     return M, multipliers
+
+
+def _solved(A: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve each system of a batch, with the smallest of a few ridges that helps where one is singular.
+
+    Repeated constraints make Newton's matrix singular up to round-off, once their barrier terms have shrunk
+    below that. Which of them carries the multiplier does not matter, so a ridge of that size does no harm.
+    NaN where none helps.
+    """
+    try:
+        return np.asarray(np.linalg.solve(A, right))
+    except np.linalg.LinAlgError:
+        return np.stack([_one_solved(*pair) for pair in zip(A, right, strict=True)])
+
+
+def _one_solved(A: FloatArray, right: FloatArray) -> FloatArray:
+    for ridge in (0.0, 1e-15, 1e-13):
+        try:
+            return np.asarray(np.linalg.solve(A + ridge * np.trace(A) * np.eye(len(A)), right))
+        except np.linalg.LinAlgError:
+            continue
+    return np.full(right.shape, np.nan)
 
 
 def _step_length(G: FloatArray, D: FloatArray, *relative: FloatArray) -> FloatArray:

@@ -22,6 +22,7 @@ __all__ = ["nuclear_programs"]
 
 _TARGET = 1e-10  # accuracy after which no further attempt is made
 _PATH_GAP = 1e-7  # where the central path ends: rank and active constraints show there in practice
+_CUTS = (1e-9, 1e-11, 1e-13)  # of small singular values, where the solution is not unique up to round-off
 _WORKSPACE = 1 << 20  # numbers in the largest array of the interior-point method
 
 
@@ -36,7 +37,8 @@ def nuclear_programs(
 
     .. math:: GQ=P,\quad G^\top P=Q,\quad\langle A_s,PQ^\top\rangle=c_s,\quad G=\sum_s\lambda_sA_s,
 
-    goes on to round-off. A program that is not settled so is given to Clarabel. Of all points met, the one
+    goes on to round-off. A program that is not settled so is followed further along its path, and then given
+    to Clarabel. Of all points met, the one
     with the best certificate is returned.
 
     Parameters
@@ -71,23 +73,42 @@ def nuclear_programs(
 def _finished(
     delta: FloatArray, q: FloatArray, c: FloatArray, M: FloatArray, lam: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Refine a point of the central path; where that does not certify it, ask Clarabel for other points."""
+    """Refine a point of the central path; where that does not certify it, try other points.
+
+    Where rank or active constraints do not show, because a multiplier and its slack vanish together, a point
+    further along the path is accurate as it is. Where the path is not finished there, Clarabel is asked.
+    """
     best = _refined(delta, q, c, M, lam)
-    for tolerance in (1e-6, 1e-12):
+    for solve, accuracy in ((_path_end, 5e-11), (_path_end, 1e-8), (_clarabel, 1e-6), (_clarabel, 1e-12)):
         if best[0] <= _TARGET:
             break
-        best = min(best, _refined(delta, q, c, *_clarabel(delta, q, c, tolerance)), key=lambda p: p[0])
+        best = min(best, _refined(delta, q, c, *solve(delta, q, c, accuracy), _CUTS), key=lambda p: p[0])
+    if not np.isfinite(best[0]):  # the caller's certificate refuses zeros
+        return np.zeros(M.shape), np.zeros(len(c))
     return best[1], best[2]
 
 
 def _refined(
-    delta: FloatArray, q: FloatArray, c: FloatArray, M: FloatArray, lam: FloatArray
+    delta: FloatArray,
+    q: FloatArray,
+    c: FloatArray,
+    M: FloatArray,
+    lam: FloatArray,
+    cuts: tuple[float, ...] = _CUTS[:1],
 ) -> tuple[float, FloatArray, FloatArray]:
     if not (np.isfinite(M).all() and np.isfinite(lam).all()):
         return np.inf, M, lam
     start = _scaled(delta, q, c, M, lam)
-    points = [_scaled(delta, q, c, *point) for point in _newton(delta, q, c, start[1], start[2])]
-    return min([start, *points], key=lambda p: p[0])
+    best = start
+    for cut in cuts:
+        if best[0] <= _TARGET / 100:
+            break
+        try:
+            points = _newton(delta, q, c, start[1], start[2], cut)
+            best = min([best, *(_scaled(delta, q, c, *point) for point in points)], key=lambda p: p[0])
+        except np.linalg.LinAlgError:  # no convergence: the points at hand remain
+            continue
+    return best
 
 
 def _scaled(
@@ -147,8 +168,14 @@ def _clarabel(
     return M, np.asarray(answer.x)
 
 
+def _path_end(delta: FloatArray, q: FloatArray, c: FloatArray, gap: float) -> tuple[FloatArray, FloatArray]:
+    """Follow the central path of one program further."""
+    M, lam = interior_points(delta[None], q[None], c[None], gap)
+    return M[0], lam[0]
+
+
 def _newton(
-    delta: FloatArray, q: FloatArray, c: FloatArray, M: FloatArray, lam: FloatArray
+    delta: FloatArray, q: FloatArray, c: FloatArray, M: FloatArray, lam: FloatArray, cut: float
 ) -> list[tuple[FloatArray, FloatArray]]:
     """Refine a solution at fixed rank and fixed active constraints; empty when there is nothing to do."""
     if not (np.isfinite(M).all() and np.isfinite(lam).all()):
@@ -178,7 +205,7 @@ def _newton(
             if not np.abs(step).max() < 1.0:
                 raise np.linalg.LinAlgError
         except np.linalg.LinAlgError:  # solution not unique: the shortest step will do
-            step = np.linalg.lstsq(J, -residual, rcond=1e-9)[0]
+            step = np.linalg.lstsq(J, -residual, rcond=cut)[0]
         P = P + step[: P.size].reshape(P.shape)
         Q = Q + step[P.size : P.size + Q.size].reshape(Q.shape)
         multipliers = multipliers + step[P.size + Q.size :]

@@ -19,7 +19,7 @@ from svmlib.errors import DataError, InfeasibleError, SolverError
 
 from .features import Features, nearest, nuclear_points
 from .least_distance import LeastDistance
-from .records import CERTIFIED, SUPPORT_TOLERANCE, AttentionSVM, Certificate, attention_certificate
+from .records import CERTIFIED, SUPPORT_TOLERANCE, AttentionSVM, Certificate, attention_certificate, require
 
 __all__ = ["attention_svm", "feasible"]
 
@@ -46,8 +46,9 @@ def attention_svm(
     norm : str
         "fro" (Frobenius) or "nuc" (nuclear).
     errors : str
-        "raise" raises at an infeasible problem; "nan" gives it NaN in ``W``, ``value``, ``multipliers`` and
-        the certificate, rank -1 and ``feasible`` False.
+        "raise" raises at a problem that has no solution or cannot be solved; "nan" gives it NaN in ``W``,
+        ``value``, ``multipliers`` and the certificate, rank -1 and ``solved`` False. Its ``feasible`` is
+        False where infeasibility is proved, True where the solver gave up.
 
     Returns
     -------
@@ -60,10 +61,10 @@ def attention_svm(
         If no W separates the selected tokens, and ``errors="raise"``.
     SolverError
         If the solution cannot be certified to 1e-9 in double precision, or the problem can be neither
-        solved nor proved infeasible.
+        solved nor proved infeasible, and ``errors="raise"``.
     DataError
-        If ``norm`` or ``errors`` is unknown, a masked token is selected, or tokens are needed but the head
-        is not linear.
+        If ``problem`` is none, ``norm`` or ``errors`` is unknown, a masked token is selected, or tokens are
+        needed but the head is not linear.
     ShapeError
         If ``tokens`` does not fit.
 
@@ -79,23 +80,25 @@ def attention_svm(
     array([[ 2.854, -2.703],
            [ 5.371,  5.581]])
     """
-    if norm not in ("fro", "nuc"):
+    if not isinstance(norm, str) or norm not in ("fro", "nuc"):
         raise DataError(f'norm must be "fro" or "nuc", got {norm!r}.')
-    if errors not in ("raise", "nan"):
+    if not isinstance(errors, str) or errors not in ("raise", "nan"):
         raise DataError(f'errors must be "raise" or "nan", got {errors!r}.')
     index, delta, z, constrained = _constraints(problem, tokens)
     multipliers, W = np.zeros(constrained.shape), np.zeros((len(z), problem.d, problem.d))
-    solution = np.ones(len(z), dtype=bool)
+    solution, possible = np.ones(len(z), dtype=bool), np.ones(len(z), dtype=bool)
     points: dict[int, tuple[Features, LeastDistance]] = {}
     for b in range(len(z)):
         features = Features.of(delta[b], z[b], constrained[b])
         solved = nearest(features)
         if solved.status in ("separable", "unsettled"):
-            raise SolverError(_unsolved(problem, b, solved.status))
-        if solved.status == "infeasible":
+            if errors == "raise":
+                raise SolverError(_unsolved(problem, b, solved.status))
+            solution[b] = False
+        elif solved.status == "infeasible":
             if errors == "raise":
                 raise InfeasibleError(_infeasible(problem, b, index[b], features, solved))
-            solution[b] = False
+            solution[b] = possible[b] = False
         elif features.length.size:
             points[b] = (features, solved)
     found = list(points.values())
@@ -104,8 +107,10 @@ def attention_svm(
         W[b], multipliers[b][features.index] = w, unit / features.length
     certificate, value, margins = attention_certificate(W, multipliers, delta, z, constrained, norm)
     bad = np.flatnonzero(solution & ~(certificate.worst <= CERTIFIED))
-    if bad.size:
+    if bad.size and errors == "raise":
         raise SolverError(_uncertified(problem, int(bad[0]), certificate, norm, float(value[bad[0]])))
+    solution[bad] = False
+    W[~solution] = 0.0
     rank = np.where(solution, compare.rank(W), -1)
     for a in (W, value, multipliers, certificate.primal, certificate.dual, certificate.gap):
         a[~solution] = np.nan
@@ -124,7 +129,7 @@ def attention_svm(
         tokens=shaped(index, problem.n),
         constrained=shaped(constrained, *sizes),
         norm=norm,
-        feasible=shaped(solution),
+        feasible=shaped(possible),
         certificate=Certificate(
             shaped(certificate.primal), shaped(certificate.dual), shaped(certificate.gap)
         ),
@@ -151,6 +156,10 @@ def feasible(problem: Problem, tokens: ArrayLike | None = None) -> BoolArray:
     ------
     SolverError
         If neither can be shown in double precision.
+    DataError
+        If ``problem`` is none, a masked token is selected, or tokens are needed but the head is not linear.
+    ShapeError
+        If ``tokens`` does not fit.
     """
     _, delta, z, constrained = _constraints(problem, tokens)
     out = np.empty(len(z), dtype=bool)
@@ -166,7 +175,7 @@ def _constraints(
     problem: Problem, tokens: ArrayLike | None
 ) -> tuple[IntArray, FloatArray, FloatArray, BoolArray]:
     """Selected tokens, differences, queries and constrained tokens, all batch axes made into one."""
-    index = problem.checked_tokens(tokens)
+    index = require(problem, Problem, "problem").checked_tokens(tokens)
     n, T, d = problem.n, problem.T, problem.d
     constrained = problem.visible & (np.arange(T) != index[..., None])
     delta = problem.differences(index).reshape(-1, n, T, d)
@@ -214,7 +223,7 @@ def _unsolved(problem: Problem, b: int, status: str) -> str:
         start += "can be neither solved nor proved infeasible in double precision: "
     return (
         f"{start}its margin is within round-off of 0, or its tokens differ too much in scale. Merge nearly "
-        f"equal tokens, or rescale the data."
+        f'equal tokens, rescale the data, or pass errors="nan" to get NaN here.'
     )
 
 
@@ -224,6 +233,7 @@ def _uncertified(problem: Problem, b: int, certificate: Certificate, norm: str, 
     )
     return (
         f'The "{norm}" attention SVM{_which(problem, b)} was solved only up to {parts}, above the promised '
-        f"{CERTIFIED:.0e}; the norm of its solution is {value:.2e}. Nearly contradictory constraints cause "
-        f"this: merge nearly equal tokens, or rescale the data."
+        f"{CERTIFIED:.0e}; the norm of its solution is {value:.2e}. It may have tokens or sequences "
+        f"equal but for about 1e-8, or constraints that nearly contradict each other. "
+        f'Merge what is nearly equal, rescale the data, or pass errors="nan" to get NaN here.'
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from svmlib import norms
 from svmlib.arrays import BoolArray, FloatArray, IntArray
+from svmlib.errors import DataError
 
 __all__ = [
     "CERTIFIED",
@@ -16,7 +18,10 @@ __all__ = [
     "Certificate",
     "HardMargin",
     "attention_certificate",
+    "require",
 ]
+
+Kind = TypeVar("Kind")
 
 CERTIFIED = 1e-9
 """Largest ``Certificate.worst`` with which a solution is handed out: ranks need an accurate point."""
@@ -87,7 +92,7 @@ class AttentionSVM:
     norm : str
         "fro" or "nuc".
     feasible : ndarray of bool, shape (...)
-        Whether there is a solution.
+        False where it is proved that there is no solution.
     certificate : Certificate
         How far the solution may be from optimal.
     """
@@ -104,6 +109,11 @@ class AttentionSVM:
     certificate: Certificate
 
     @property
+    def solved(self) -> BoolArray:
+        """(...) where there is a certified solution; elsewhere the entries are NaN."""
+        return np.isfinite(self.value)
+
+    @property
     def margin(self) -> FloatArray:
         """(...) largest margin of weights of norm 1, 1/value; infinite where nothing is constrained."""
         with np.errstate(divide="ignore"):
@@ -113,8 +123,12 @@ class AttentionSVM:
         size = f"n={self.support.shape[-2]}, T={self.support.shape[-1]}, d={self.W.shape[-1]}"
         if self.value.ndim:
             what = f"batch {self.value.shape}, {int(self.feasible.sum())} of {self.feasible.size} feasible"
+            lost = int((self.feasible & ~self.solved).sum())
+            what += f", {lost} of them not solved" if lost else ""
+        elif self.solved:
+            what = f"value {float(self.value):.6g}, rank {int(self.rank)}"
         else:
-            what = f"value {float(self.value):.6g}, rank {int(self.rank)}" if self.feasible else "infeasible"
+            what = "not solved" if self.feasible else "infeasible"
         return f'AttentionSVM("{self.norm}", {size}, {what}, {self.certificate!r})'
 
 
@@ -154,6 +168,33 @@ class HardMargin:
             f"HardMargin(n={self.support.size}, d={self.w.size}, margin {self.margin:.6g}, "
             f"{int(self.support.sum())} support vectors, {self.certificate!r})"
         )
+
+
+def require(value: object, kind: type[Kind], name: str) -> Kind:
+    """Check the type of an argument that is no array.
+
+    Parameters
+    ----------
+    value : object
+        The argument.
+    kind : type
+        What it must be.
+    name : str
+        What the caller calls it.
+
+    Returns
+    -------
+    object
+        The argument.
+
+    Raises
+    ------
+    DataError
+        If it is something else.
+    """
+    if not isinstance(value, kind):
+        raise DataError(f"{name} must be a {kind.__module__}.{kind.__name__}, got {type(value).__name__}.")
+    return value
 
 
 def attention_certificate(

@@ -12,10 +12,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from svmlib import compare, data, plot, svm
-from svmlib.arrays import FloatArray
+from svmlib.arrays import FloatArray, check_integer
 from svmlib.attention import Direct, Factored
 from svmlib.dynamics import Run, gradient_descent, normalized, train
 from svmlib.errors import InfeasibleError, SvmlibError
+from svmlib.plot._arguments import choice, number
 
 __all__ = ["Settings", "StaticPanel", "View", "trajectory_panel", "view"]
 
@@ -24,6 +25,7 @@ PARAMETRISATIONS = {"both": "both", "W": "W", "(K, Q)": "KQ"}
 LOSSES = {"logistic": "logistic", "exponential": "exponential", "linear": "linear"}
 RULES = {"normalised": "normalised", "plain": "plain"}
 TOKENS = {"the selected tokens": "selected", "the optimal tokens": "optimal"}
+RATES = (1e-6, 1e6)  # beyond these a path is a point, or leaves the numbers that can be drawn
 STEPS = (100, 300, 1000, 2000, 5000)
 ALT = (
     "Two panels. Left: paths of W z and of K Q transposed z in the plane with the rays of both SVMs. "
@@ -49,11 +51,18 @@ class Settings:
     rule : str
         "normalised" or "plain".
     rate : float
-        Step size.
+        Step size, from 1e-6 to 1e6.
     steps : int
-        Number of steps.
+        Number of steps, at least 1.
     tokens : str
         Whether the SVMs separate the "selected" tokens or the "optimal" ones.
+
+    Raises
+    ------
+    DataError
+        If a word is none of these, or the step size is no number in its range.
+    ShapeError
+        If the seed or the number of steps is no whole number, or too small.
     """
 
     instance: str = "1"
@@ -64,6 +73,19 @@ class Settings:
     rate: float = 0.1
     steps: int = 1000
     tokens: str = "selected"
+
+    def __post_init__(self) -> None:
+        for name, options in (
+            ("instance", INSTANCES),
+            ("parametrisation", PARAMETRISATIONS),
+            ("loss", LOSSES),
+            ("rule", RULES),
+            ("tokens", TOKENS),
+        ):
+            choice(getattr(self, name), name, options.values())
+        check_integer(self.seed, "seed", 0)
+        check_integer(self.steps, "steps")
+        number(self.rate, "The step size (rate)", *RATES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +120,7 @@ def view(settings: Settings) -> View:
     Raises
     ------
     SvmlibError
-        If a setting is not allowed, or training leaves the finite numbers.
+        If training leaves the finite numbers.
     """
     s = settings
     p = data.random_problem(3, 4, 2, seed=s.seed) if s.instance == "random" else data.planar(int(s.instance))

@@ -44,12 +44,10 @@ def weight(log) -> int:
 
 
 def violations(page) -> list[str]:
-    """What axe-core finds serious or critical (the drawn formulas have a MathML twin, which it does read)."""
+    """What axe-core finds serious or critical."""
     if not page.evaluate("typeof axe === 'object'"):
         page.evaluate(AXE)
-    result = page.evaluate(
-        "() => axe.run({exclude: [['mjx-math']]}, {resultTypes: ['violations'], preload: false})"
-    )
+    result = page.evaluate("() => axe.run({resultTypes: ['violations'], preload: false})")
     return [
         f"{v['id']} [{v['impact']}] {node['target']} {node.get('failureSummary', '')[:160]}"
         for v in result["violations"]
@@ -95,14 +93,18 @@ def test_page(visit, name):
         if re.search(r"\$[^$]+\$|\{math\}", source(name)) and not seen["typeset"] >= seen["sources"] > 0:
             problems["formulas missing"] = [seen]
     page.evaluate("document.querySelectorAll('article details').forEach((d) => { d.open = true; })")
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.wait_for_timeout(150)
+    problems["360 px"] = too_wide(page)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    # MathJax draws a formula with dozens of elements, hidden from assistive technology, and gives it a MathML
+    # twin; one letter in their place has the same colours and halves the time
+    page.evaluate("document.querySelectorAll('mjx-container').forEach((e) => e.replaceChildren('x'))")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         page.wait_for_function(f"document.documentElement.dataset.theme === '{scheme}'")
         page.wait_for_timeout(350)  # colours fade
         problems[f"axe, {scheme}"] = violations(page)
-    page.set_viewport_size({"width": 360, "height": 800})
-    page.wait_for_timeout(150)
-    problems["360 px"] = too_wide(page)
     assert {what: where for what, where in problems.items() if where} == {}
 
 

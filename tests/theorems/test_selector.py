@@ -74,3 +74,35 @@ def test_claims_notice_a_wrong_infimum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sv.dynamics, "gap", lambda *a, **k: right(*a, **k) + 1e-9)
     with pytest.raises(registry.CheckFailed):
         registry.run("prop-infimum", trials=3)
+
+
+def test_claims_notice_weights_that_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = sv.attention.smoothness
+    monkeypatch.setattr(sv.attention, "smoothness", lambda *a, **k: right(*a, **k) * 1e4)
+    with pytest.raises(registry.CheckFailed):
+        registry.run("prop-no-stationary", trials=2)
+
+
+def test_claims_notice_a_wrong_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = sv.data.Problem.differences
+    monkeypatch.setattr(sv.data.Problem, "differences", lambda self: 1.1 * right(self))
+    with pytest.raises(registry.CheckFailed):
+        registry.run("prop-log-growth", trials=2)
+
+
+def test_scores_as_logits_give_a_direction_of_descent_everywhere() -> None:
+    p = sv.data.random_problem(n=2, T=6, d=3, batch=30)
+    targets = np.swapaxes(p.y[..., None] * p.v[:, None], -1, -2)
+    V = targets @ np.linalg.pinv(np.swapaxes(p.z, -1, -2))
+    assert np.einsum("bntd,bde,bne->bnt", p.X, V, p.z) == pytest.approx(p.scores, abs=1e-10)
+    for scale in (0.0, 0.3, 3.0, 30.0):
+        W = scale * np.random.default_rng(0).normal(size=(30, 3, 3))
+        slope = (sv.attention.gradient(p, sv.attention.Direct(W)).W * V).sum((-1, -2))
+        assert slope.max() < 0.0
+
+
+def test_matrices_of_one_norm_can_differ_in_their_loss() -> None:
+    p = sv.data.planar(2)
+    V = sv.svm.attention_svm(p).W
+    good, plain = 10 * V / np.linalg.norm(V), 10 * np.eye(2) / np.sqrt(2)
+    assert sv.dynamics.gap(p, plain) > 100 * sv.dynamics.gap(p, good)

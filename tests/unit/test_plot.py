@@ -131,13 +131,27 @@ def test_power_guide_has_its_slope():
     assert y[0] == pytest.approx(2e-2) and ax.texts[-1].get_text() == "slope −2"
     with pytest.raises(DataError, match="no curve"):
         plot.power_guide(plot.figure()[1], -2)
-    with pytest.raises(DataError, match="positive numbers"):
+    with pytest.raises(DataError, match=r"at must be a positive number, got 0\.0"):
         plot.power_guide(ax, -2, at=(0.0, 1.0))
 
 
 def test_histogram_counts():
     ax = plot.histogram([0.5, 1.5, 1.6, np.nan], bins=[0, 1, 2])
     assert [patch.get_height() for patch in ax.patches[:2]] == [1, 2]
+
+
+def test_looks_may_be_colours_and_their_points_are_seen():
+    ax = plot.margin_picture([[1.0, 0.0], [-1.0, 0.0]], [1.0, 0.0], y=[1, -1], looks=("red", (0, 0, 1)))
+    assert [line.get_marker() for line in ax.get_lines()[:2]] == ["o", "o"]
+
+
+def test_pictures_keep_to_the_numbers_at_any_scale():
+    X, far = [[1.0, 0.0], [-1.0, 0.0]], np.full((2, 1, 2), 1e308)
+    usual, tiny = (plot.margin_picture(X, [s, 0.0], y=[1, -1], levels=(-s, 0, s)) for s in (1.0, 1e-200))
+    for one, other in zip(usual.get_lines(), tiny.get_lines(), strict=True):
+        np.testing.assert_allclose(one.get_xydata(), other.get_xydata(), atol=1e-12)
+    drawn = plot.paths(far, log_radius=True).get_lines()[0].get_xydata()
+    np.testing.assert_allclose(np.hypot(*drawn[0]), np.log(1e308) + np.log(2) / 2)
 
 
 def test_scatter_draws_points_without_a_line():
@@ -264,8 +278,11 @@ def test_panels_share_the_legend_on_top():
         (lambda: plot.band([1, 2], np.zeros((4, 3))), "x must have one entry for each of the 3"),
         (lambda: plot.histogram([[1.0]]), "values must have 1 axes"),
         (lambda: plot.bars([[0.5]]), "p must have 1 axes"),
-        (lambda: plot.bars([0.5, 0.5], names=["a"]), "names must have one entry for each of the 2"),
-        (lambda: plot.bars([0.5, 0.5], highlight=2), r"highlight must lie in 0\.\.1, got 2"),
+        (lambda: plot.bars([0.5, 0.5], names=["a"]), "names must have 2 entries, one for each token, got 1"),
+        (
+            lambda: plot.bars([0.5, 0.5], highlight=2),
+            r"highlight must lie in 0\.\.1, one of the 2 tokens, got 2",
+        ),
         (lambda: plot.matrix([1.0]), "A must have 2 axes"),
         (lambda: plot.paths(np.zeros((4, 2))), "points must have 3 axes"),
         (lambda: plot.paths(np.zeros((4, 2, 3))), r"points must end in axes of sizes \(2\)"),
@@ -279,8 +296,40 @@ def test_panels_share_the_legend_on_top():
         (lambda: plot.margin_picture(np.zeros((3, 3)), [1, 0], y=[1, 1, 1]), "X must end in axes"),
         (lambda: plot.margin_picture(np.zeros((3, 2)), [1, 0, 0], y=[1, 1, 1]), "w must end in axes"),
         (lambda: plot.margin_picture(np.zeros((3, 2)), [1, 0], y=[1, 1]), "y must end in axes"),
-        (lambda: plot.token_margins(PLANAR, np.eye(2), 2), r"sequence must lie in 0\.\.1, got 2"),
+        (
+            lambda: plot.token_margins(PLANAR, np.eye(2), 2),
+            r"sequence must lie in 0\.\.1, one of the 2 sequences, got 2",
+        ),
         (lambda: plot.simplex([[0.5, 0.5]]), "P must end in axes"),
+        (lambda: plot.figure(0), "ncols must be a positive integer, got 0"),
+        (lambda: plot.figure(1, 1.5), "nrows must be a positive integer, got 1.5"),
+        (lambda: plot.bars([]), r"p is empty, shape \(0,\).*one number for each token"),
+        (lambda: plot.bars([0.5, 0.5], highlight=0.5), "highlight must be a whole number >= 0, got 0.5"),
+        (lambda: plot.bars([0.5, 0.5], names=3), "names must have 2 entries, .* got 3; put them in a list"),
+        (lambda: plot.bars([0.5, 0.5], names="ab"), "names must have 2 entries, .* got 'ab'; put them"),
+        (lambda: plot.matrix([[1.0]], digits=-1), "digits must be a whole number >= 0, got -1"),
+        (lambda: plot.matrix(np.zeros((0, 2))), r"A is empty, shape \(0, 2\)"),
+        (lambda: plot.power_guide(plot.figure()[1], 1, at=(1,)), "at must have 2 entries, x and y .* got 1"),
+        (lambda: plot.paths(np.zeros((0, 2, 2)), names=True), r"points is empty, shape \(0, 2, 2\).*iterate"),
+        (lambda: plot.paths(np.zeros((3, 1, 2)), every=-1), "every must be a positive integer, got -1"),
+        (lambda: plot.paths(np.zeros((3, 1, 2)), every=0), "every must be a positive integer, got 0"),
+        (lambda: plot.planar_paths(PLANAR, W=np.zeros((0, 2, 2))), "W is empty, .* at least one iterate"),
+        (
+            lambda: plot.planar_paths(PLANAR, every=3),
+            r"every must have 2 entries, .* W and of \(K, Q\).* got 3",
+        ),
+        (lambda: plot.margin_picture(np.zeros((0, 2)), [1, 0], y=[]), "X is empty, .* at least one point"),
+        (
+            lambda: plot.margin_picture([[1, 0]], [1, 0], y=[1], levels=(0,)),
+            "levels must have 3 entries, .* 1",
+        ),
+        (lambda: plot.margin_picture([[1, 0]], [1, 0], y=[1], looks=["W"]), "looks must have 2 entries"),
+        (lambda: plot.margin_picture([[1, 0]], [1, 0], y=[1], names="ab"), "names must have 2 entries"),
+        (lambda: plot.margin_picture([[1, 0]], [1, 0], y=[1], support=[1, 1]), "support .*each point of X"),
+        (lambda: plot.token_margins(PLANAR, np.eye(2), 0.5), "sequence must be a whole number >= 0, got 0.5"),
+        (lambda: plot.token_margins(PLANAR, np.eye(2), -1), "sequence must be a whole number >= 0, got -1"),
+        (lambda: plot.simplex(np.zeros((0, 3))), "P is empty, .* at least one distribution"),
+        (lambda: plot.simplex([[1, 0, 0]], names=("a",)), "names must have 3 entries, .*corner, got 1"),
     ],
 )
 def test_shapes_that_do_not_fit_are_named(call, name):
@@ -297,7 +346,32 @@ def test_shapes_that_do_not_fit_are_named(call, name):
         (lambda: plot.band([1], [[np.nan]]), "no finite entry"),
         (lambda: plot.band([1], [[1.0]], spread="iqr"), "spread must be"),
         (lambda: plot.histogram([np.nan]), "no finite entry"),
-        (lambda: plot.figure(0), "positive sizes, got 1 x 0 panels"),
+        (lambda: plot.curve([1], [1], color=["W"]), "color must be a meaning .* got \\['W'\\]"),
+        (lambda: plot.band([1], [[np.inf], [1.0]]), r"Y has 1 infinite of 2 entries, .*\(0, 0\)\. Write NaN"),
+        (lambda: plot.histogram([1.0, -np.inf]), r"values has 1 infinite of 2 entries, .* index \(1,\)"),
+        (lambda: plot.histogram([1.0], bins=0), "bins must be a positive integer, .* got 0"),
+        (lambda: plot.histogram([1.0], bins="abc"), "bins must be .* got 'abc'"),
+        (lambda: plot.histogram([1.0], bins=[2, 1]), r"bins must be .* increasing .* got \[2, 1\]"),
+        (lambda: plot.histogram([1.0], bins=[0, np.nan]), "bins must be .* finite edges"),
+        (lambda: plot.power_guide(None, -1), "ax must be one Axes, got NoneType"),
+        (lambda: plot.power_guide(plot.figure()[1], np.nan, at=(1, 1)), "slope must be one finite number"),
+        (lambda: plot.power_guide(plot.figure()[1], 1, at=(np.nan, 1)), "at must be a positive number"),
+        (lambda: plot.power_guide(plot.figure()[1], 1, at=(1, 1), span=0), "span must be a positive number"),
+        (lambda: plot.figure(width=np.nan), "width must be a positive number, got nan"),
+        (lambda: plot.figure(height=-1), "height must be a positive number, got -1"),
+        (lambda: plot.legend(None), "ax must be one Axes, got NoneType"),
+        (lambda: plot.png(None), "fig must be a Figure, got NoneType"),
+        (lambda: plot.tokens(None), "problem must be a svmlib.data.Problem, got NoneType"),
+        (lambda: plot.planar_paths(PLANAR.X), "problem must be a svmlib.data.Problem, got ndarray"),
+        (lambda: plot.token_margins(None, np.eye(2), 0), "problem must be a svmlib.data.Problem"),
+        (lambda: plot.token_margins(PLANAR, np.zeros((2, 2)), 1), "W maps the query of sequence 1 to 0"),
+        (
+            lambda: plot.margin_picture([[1, 0]], [1, 0], np.nan, y=[1]),
+            "b must be one finite number, got nan",
+        ),
+        (lambda: plot.margin_picture([[1, 0]], [1, 0], "1", y=[1]), "b must be one finite number, got '1'"),
+        (lambda: plot.margin_picture([[1, 0]] * 2, [1, 0], y=[1, 0]), "y must be .* entry 1 is 0"),
+        (lambda: plot.margin_picture([[1, 0]], [1, 0], y=[1], levels=(0, 1, None)), "levels must be one fin"),
         (lambda: plot.margin_picture(np.zeros((2, 2)), [0, 0], y=[1, -1]), "w is zero"),
         (lambda: plot.planar_paths(PLANAR, show_tokens=True, log_radius=True), "no place on a logarithmic"),
         (lambda: plot.simplex([[0.5, 0.5, 0.5]]), "row 0 sums to 1.5"),

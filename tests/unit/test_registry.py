@@ -8,7 +8,7 @@ import torch
 
 import svmlib as sv
 from svmlib.checks import CheckFailed, Measured, claim, reason, registry
-from svmlib.errors import DataError, SvmlibError
+from svmlib.errors import DataError, ShapeError, SvmlibError
 
 HEAD = {"title": "A title with $x<y$", "source": "here", "chapter": "foundations/selector"}
 
@@ -80,6 +80,12 @@ def test_scalars_of_numpy_and_torch_become_plain():
         ((1.0, "in", (0.0, np.inf)), "bound must be finite"),
         ((1.0, "in", 1.0), "bound must be a pair"),
         ((1.0, "in", (1.0, 2.0, 3.0)), "bound must be a pair"),
+        (
+            (10**400, "<=", 1.0),
+            r"value must be below 1e308 in size, got an integer of 1329 bits \(quantity\)",
+        ),
+        ((1.0, "<=", 10**400), "bound must be below 1e308"),
+        ((1.0, "==", 1.0, "", "a"), "tol must be one number, got str"),
     ],
 )
 def test_rows_that_could_not_fail_are_refused(arguments, message):
@@ -135,14 +141,52 @@ def test_bad_arguments():
     add("thm-feasible")
     with pytest.raises(DataError, match=r"No claim is called 'thm-feasable'.*Did you mean 'thm-feasible'"):
         sv.checks.run("thm-feasable")
-    with pytest.raises(DataError, match="trials must be positive, got 0"):
-        sv.checks.run("thm-feasible", trials=0)
+    for trials in (0, 1.5, "a", True):
+        with pytest.raises(ShapeError, match=f"trials must be a positive integer, got {trials!r}"):
+            sv.checks.run("thm-feasible", trials=trials)
+    for label in (None, 3, ["thm-feasible"]):
+        with pytest.raises(DataError, match=r"label must be a text such as .*checks\.labels\(\)"):
+            sv.checks.run(label)
     with pytest.raises(DataError, match="kind of 'thm-b' must be one of"):
         add("thm-b", kind="definition")
-    with pytest.raises(DataError, match="trials of 'thm-b' must be positive"):
+    with pytest.raises(ShapeError, match="trials of 'thm-b' must be a positive integer, got 0"):
         add("thm-b", trials=(0, 1))
-    with pytest.raises(DataError, match="source of 'thm-b' is empty"):
+    with pytest.raises(DataError, match=r"trials of 'thm-b' must be a pair \(full, test\), got 3"):
+        add("thm-b", trials=3)
+    with pytest.raises(DataError, match="source of 'thm-b' must be a text for the ledger"):
         add("thm-b", source="")
+    with pytest.raises(DataError, match="label of None must be a text"):
+        add(None)
+    with pytest.raises(DataError, match=r"check of 'thm-b' must be a function \(trials\) -> Measured, got 3"):
+        claim("thm-b", **HEAD)(3)
+    with pytest.raises(DataError, match="neither a check nor a reason"):
+        reason("thm-b", **HEAD, why=None)
+    assert sv.checks.labels() == {"thm-feasible"}
+
+
+@pytest.mark.parametrize("scale", ["TEST", "tiny"])
+def test_an_unknown_scale_is_refused_as_in_the_experiments(monkeypatch, scale):
+    add("thm-a")
+    monkeypatch.setenv("SVMLIB_SCALE", scale)
+    with pytest.raises(DataError, match=f'SVMLIB_SCALE must be "full" or "test", got {scale!r}'):
+        sv.checks.run("thm-a")
+
+
+@pytest.mark.parametrize(
+    ("found", "among"),
+    [(None, "NoneType"), (3, "int"), ([Measured("x", 1, "==", 1), 2], "int"), ("ab", "str")],
+)
+def test_a_check_that_returns_something_else_is_an_error(found, among):
+    claim("thm-a", **HEAD)(lambda trials: found)
+    with pytest.raises(DataError, match=f"check of 'thm-a' must give one or several Measured, but {among}"):
+        sv.checks.run("thm-a")
+
+
+@pytest.mark.parametrize("show", [sv.checks.table, sv.checks.require, sv.checks.summary])
+@pytest.mark.parametrize("results", [None, "a", [None]])
+def test_tables_are_made_of_results(show, results):
+    with pytest.raises(DataError, match="results must give one or several Result, but"):
+        show(results)
 
 
 def test_a_check_that_measures_nothing_is_an_error():

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import svmlib as sv
-from svmlib.errors import DataError, InfeasibleError
+from svmlib.errors import InfeasibleError, SvmlibError
 from svmlib.widgets.trajectories import Settings, view
 
 mpl.use("Agg")
@@ -60,9 +60,11 @@ def test_the_status_tells_the_numbers(panel):
 def test_bad_settings_are_said_in_the_panel(panel):
     controls, status, picture = panel
     before = picture.value
-    for value in (0.0, -1.0, float("nan")):
+    for value in (0.0, -1.0, float("nan"), 1e300, 1e-300):
         controls["Step size"].value = value
-        assert "Not computed." in status.value and "step size must be a positive number" in status.value
+        assert (
+            "Not computed." in status.value and "step size (rate) must be one finite number" in status.value
+        )
         assert picture.value == before
     controls["Step size"].value = 0.1
     assert "Not computed" not in status.value
@@ -88,9 +90,32 @@ def test_optimal_tokens_that_cannot_be_separated_are_said_in_the_panel(panel):
     assert picture.value != before
 
 
-def test_view_refuses_unknown_settings():
-    with pytest.raises(DataError, match="loss"):
-        view(Settings(loss="hinge", steps=1))
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"instance": "3"}, "instance must be one of '1', '2', 'random', got '3'"),
+        ({"parametrisation": "x"}, "parametrisation must be one of 'both', 'W', 'KQ', got 'x'"),
+        ({"loss": "hinge"}, "loss must be one of 'logistic', .* got 'hinge'"),
+        ({"rule": "normalized"}, "rule must be one of 'normalised', 'plain', got 'normalized'"),
+        ({"tokens": ["optimal"]}, r"tokens must be one of 'selected', 'optimal', got \['optimal'\]"),
+        ({"seed": -1}, "seed must be a whole number >= 0, got -1"),
+        ({"steps": 0}, "steps must be a positive integer, got 0"),
+        ({"rate": 1e300}, "rate.* must be one finite number from 1e-06 to 1e\\+06, got 1e\\+300"),
+        ({"rate": 1e-300}, "rate.* must be one finite number"),
+        ({"rate": None}, "rate.* must be one finite number .* got None"),
+    ],
+)
+def test_settings_that_are_not_allowed_are_named(setting, message):
+    with pytest.raises(SvmlibError, match=message):
+        Settings(**setting)
+
+
+@pytest.mark.parametrize("rule", ["normalised", "plain"])
+@pytest.mark.parametrize("rate", [1e-6, 1e6])
+def test_the_ends_of_the_step_sizes_can_be_drawn(rule, rate):
+    shown = view(Settings(rule=rule, rate=rate, steps=100))
+    for sentence in shown.status:
+        assert 0 < float(re.search(r"its norm is ([^;.]+(?:\.\d+)?(?:e[+-]\d+)?)", sentence)[1]) < np.inf
 
 
 def test_the_book_gets_a_picture_with_alternative_text(monkeypatch):

@@ -41,7 +41,7 @@ def digest() -> str:
     return h.hexdigest()
 
 
-def environment(app: Sphinx, config: Config) -> None:
+def kernel_environment() -> None:
     # Kernels start in the page's own folder, and jupyter-book's console script
     # does not put the current folder on sys.path: let both import the svmlib
     # of this tree even where it has not been pip-installed.
@@ -52,13 +52,17 @@ def environment(app: Sphinx, config: Config) -> None:
     os.environ["SVMLIB_BOOK"] = "1"
 
 
-def cache(app: Sphinx, config: Config) -> None:
-    # MyST-NB keys its cache on a page's code cells alone: give each state of the
-    # library a cache of its own, and re-read every page when that state changes.
-    key = digest()
-    config.svmbook_digest = key
+def cache_path(key: str) -> Path:
+    """The execution cache of one state of the library: MyST-NB's own key knows a page's code cells alone."""
     home = Path(os.environ.get("SVMBOOK_CACHE") or ROOT / "_build" / ".jupyter_cache")
-    config.nb_execution_cache_path = str(home / f"{scale()}-{key[:12]}")
+    return home / f"{scale()}-{key[:12]}"
+
+
+def configure(app: Sphinx, config: Config) -> None:
+    kernel_environment()
+    key = digest()
+    config.svmbook_digest = key  # every page is read again when the library changes
+    config.nb_execution_cache_path = str(cache_path(key))
     only = os.environ.get("SVMBOOK_ONLY")
     if only:
         pages = (p.relative_to(ROOT).as_posix() for p in (ROOT / "book").rglob("*.md"))
