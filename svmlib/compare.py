@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -108,7 +106,7 @@ def rank(A: ArrayLike, rtol: float = 1e-6) -> IntArray:
     DataError
         If an entry is NaN: a missing solution has no rank. If ``rtol`` is not between 0 and 1.
     """
-    if not isinstance(rtol, Real) or not 0 <= rtol < 1:
+    if not 0 <= as_float(rtol, "rtol", ndim=0, finite=False) < 1:
         raise DataError(f"rtol must be a number from 0 to 1, got {rtol!r}.")
     s = np.linalg.svd(norms.scaled(norms.as_matrices(A, "A"))[0], compute_uv=False)
     return np.asarray(((s > rtol * s[..., :1]) & (s > 0)).sum(-1), dtype=np.int64)

@@ -2,12 +2,11 @@ r"""Which tokens attention selects, and whether that selection is locally optima
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from .arrays import BoolArray, FloatArray, IntArray
+from .arrays import BoolArray, FloatArray, IntArray, as_float
 from .compare import margins
 from .data import Problem
 from .errors import DataError, ShapeError
@@ -103,7 +102,7 @@ def locally_optimal(problem: Problem, svm: AttentionSVM, rtol: float = 1e-3) -> 
     """
     require(problem, Problem, "problem")
     require(svm, AttentionSVM, "svm")
-    if not isinstance(rtol, Real) or not rtol >= 0:
+    if not as_float(rtol, "rtol", ndim=0, finite=False) >= 0:
         raise DataError(f"rtol must be at least 0, got {rtol!r}.")
     if svm.support.shape != problem.X.shape[:-1]:
         raise ShapeError(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -94,7 +92,8 @@ def separable_data(
     """
     n, d, seed = check_integer(n, "n"), check_integer(d, "d"), check_integer(seed, "seed", 0)
     batch = None if batch is None else check_integer(batch, "batch")
-    if not isinstance(gap, Real) or not (np.isfinite(gap) and gap >= 0):
+    gap = float(as_float(gap, "gap", ndim=0))
+    if gap < 0:
         raise DataError(f"gap must be a finite number >= 0, got {gap!r}.")
     X, y = [], []
     for b in range(1 if batch is None else batch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -104,7 +103,8 @@ def steepest(norm: str, rate: float, decay: float = 0.0) -> Step:
     """
     if not isinstance(norm, str) or norm not in _STEEPEST:
         raise DataError(f"norm must be one of {sorted(_STEEPEST)}, got {norm!r}.")
-    if not isinstance(decay, Real) or not (np.isfinite(decay) and decay >= 0):
+    decay = float(as_float(decay, "decay", ndim=0))
+    if decay < 0:
         raise DataError(f"decay must be a finite number >= 0, got {decay!r}.")
     return Step(norm, check_positive(rate, "rate"), float(decay))
 
@@ -197,13 +197,13 @@ def descend(
     """
     if not isinstance(rule, Step):
         raise DataError(
-            "rule must come from gradient_descent, normalized or steepest of svmlib.linear, called with a step "
-            f"size, as in linear.normalized(0.1); got {type(rule).__module__}.{type(rule).__name__}."
+            "rule must come from gradient_descent, normalized or steepest of svmlib.linear, called with a "
+            f"step size, as in linear.normalized(0.1); got {type(rule).__module__}.{type(rule).__name__}."
         )
     if rule.norm is None:
         gradient_descent(rule.rate)
     else:
-        steepest(*rule)
+        steepest(rule.norm, rule.rate, rule.decay)
     A, ell, when = signed_points(X, y), get_loss(loss), record_steps(record, steps)
     shape = (*A.shape[:-2], A.shape[-1])
     w = np.zeros(shape) if start is None else as_float(start, "start", last=(A.shape[-1],))

@@ -89,8 +89,8 @@ def path(X: ArrayLike, y: ArrayLike, radii: ArrayLike, *, loss: str = "logistic"
         reach = R[[0, -1]] * (top if top > 0 else 1.0)
     if not (reach[0] > 1e-100 and reach[1] < 1e100 and R[0] > 1e-100 and R[-1] < 1e100):
         raise DataError(
-            f"radii ({R[0]:g} to {R[-1]:g}), and radii times the largest entry of X ({top:g}), must lie between "
-            "1e-100 and 1e100: rescale X, or leave out radii."
+            f"radii ({R[0]:g} to {R[-1]:g}), and radii times the largest entry of X ({top:g}), must lie "
+            "between 1e-100 and 1e100: rescale X, or leave out radii."
         )
     with np.errstate(under="ignore"):
         return _path(A, R, ell)
