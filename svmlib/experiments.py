@@ -189,7 +189,7 @@ def local_convergence(
         }
         mine = solutions[own]
         right = run.selected == p.optimal
-        share = np.where(mine.feasible, mine.support.sum((-2, -1)) / (n * max(T - 1, 1)), np.nan)
+        share = np.where(mine.solved, mine.support.sum((-2, -1)) / (n * max(T - 1, 1)), np.nan)
         out.append(
             LocalConvergence(
                 steps=run.steps,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from .arrays import FloatArray, as_float
 from .errors import DataError
@@ -106,8 +106,8 @@ class Norm:
         return self._steepest(as_matrices(G, "G"))
 
 
-def scaled(A: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Divide matrices by their largest entries: squares of tiny or huge entries then stay in range.
+def scaled(A: FloatArray) -> tuple[FloatArray, NDArray[np.int32]]:
+    """Bring the largest entries near 1 by powers of two: squares of tiny or huge entries then stay in range.
 
     Parameters
     ----------
@@ -117,24 +117,24 @@ def scaled(A: FloatArray) -> tuple[FloatArray, FloatArray]:
     Returns
     -------
     unit : ndarray, shape (..., d, e)
-        Matrices with largest entry 1; zero matrices stay as they are.
-    size : ndarray, shape (...)
-        Largest absolute values, 1 for zero matrices.
+        Matrices with largest absolute value from 0.5 to 1; zero matrices stay as they are.
+    exponent : ndarray of int, shape (...)
+        ``A`` is ``unit`` times two to this power, without any rounding.
     """
-    top = np.abs(A).max(axis=(-2, -1), initial=0.0, keepdims=True)
-    safe = np.where(top == 0, 1.0, top)
-    return A / safe, safe[..., 0, 0]
+    exponent = np.frexp(np.abs(A).max(axis=(-2, -1), initial=0.0, keepdims=True))[1]
+    with np.errstate(under="ignore"):
+        return np.ldexp(A, -exponent), exponent[..., 0, 0]
 
 
-def _sized(value: FloatArray, size: FloatArray) -> FloatArray:
-    with np.errstate(over="ignore"):  # a norm above the largest number is infinite
-        return np.asarray(value * size)
+def _sized(value: FloatArray, exponent: NDArray[np.int32]) -> FloatArray:
+    with np.errstate(over="ignore", under="ignore"):  # a norm above the largest number is infinite
+        return np.asarray(np.ldexp(value, exponent))
 
 
 def _fro(A: FloatArray) -> FloatArray:
-    unit, size = scaled(A)
+    unit, exponent = scaled(A)
     with np.errstate(under="ignore"):
-        return _sized(np.sqrt(np.square(unit).sum(axis=(-2, -1))), size)
+        return _sized(np.sqrt(np.square(unit).sum(axis=(-2, -1))), exponent)
 
 
 def _fro_steepest(G: FloatArray) -> FloatArray:
@@ -143,14 +143,14 @@ def _fro_steepest(G: FloatArray) -> FloatArray:
     return np.asarray(unit / np.where(norm > 0, norm, 1.0))
 
 
-def _singular(A: FloatArray) -> tuple[FloatArray, FloatArray]:
-    unit, size = scaled(A)
-    return np.asarray(np.linalg.svd(unit, compute_uv=False), dtype=np.float64), size
+def _singular(A: FloatArray) -> tuple[FloatArray, NDArray[np.int32]]:
+    unit, exponent = scaled(A)
+    return np.asarray(np.linalg.svd(unit, compute_uv=False), dtype=np.float64), exponent
 
 
 def _nuc(A: FloatArray) -> FloatArray:
-    values, size = _singular(A)
-    return _sized(values.sum(-1), size)
+    values, exponent = _singular(A)
+    return _sized(values.sum(-1), exponent)
 
 
 def _nuc_steepest(G: FloatArray) -> FloatArray:
@@ -161,8 +161,8 @@ def _nuc_steepest(G: FloatArray) -> FloatArray:
 
 
 def _spec(A: FloatArray) -> FloatArray:
-    values, size = _singular(A)
-    return _sized(values.max(-1, initial=0.0), size)
+    values, exponent = _singular(A)
+    return _sized(values.max(-1, initial=0.0), exponent)
 
 
 def _spec_steepest(G: FloatArray) -> FloatArray:

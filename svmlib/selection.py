@@ -61,7 +61,7 @@ def selected_tokens(problem: Problem, W: Any) -> IntArray:
             f"The leading axes of W {weights.shape[:-2]} do not fit the batch axes {problem.batch_shape} of "
             f"the problem, after which one axis of iterates may follow."
         ) from None
-    # logits of huge weights may overflow; dividing each matrix by its largest entry keeps their order
+    # logits of huge weights may overflow; a power of two for each matrix keeps their order, and their ties
     logits = np.einsum("...ntd,...nd->...nt", X, z @ np.swapaxes(scaled(weights)[0], -1, -2))
     return np.asarray(np.where(visible, logits, -np.inf).argmax(-1), dtype=np.int64)
 

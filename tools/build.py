@@ -155,7 +155,6 @@ def main() -> int:
     start = time.monotonic()
     stamp.unlink(missing_ok=True)  # a build that fails or is stopped starts afresh the next time
     out = work / "_build" / "html"
-    shutil.rmtree(out, ignore_errors=True)
     cache = work / "cache" if only else BUILD / ".jupyter_cache"
     os.environ["SVMBOOK_CACHE"] = str(cache)
     if only:
@@ -164,6 +163,7 @@ def main() -> int:
         run([sys.executable, str(ROOT / "tools" / "execute.py")])
     fresh = bool(args.force or only or seen[1] != want[1])
     flags = ["--strict"] * (not only) + ["--fresh"] * fresh
+    shutil.rmtree(out if fresh else out / "reports", ignore_errors=True)
     code, warnings = run([sys.executable, str(ROOT / "tools" / "run_sphinx.py"), str(out), *flags])
     prune_caches(cache)
 

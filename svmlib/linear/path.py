@@ -97,14 +97,17 @@ def path(X: ArrayLike, y: ArrayLike, radii: ArrayLike, *, loss: str = "logistic"
 
 
 def _path(A: FloatArray, R: FloatArray, ell: LinearLoss) -> LinearPath:
-    flat = A.reshape(-1, *A.shape[-2:])
+    exponent = int(np.frexp(np.abs(A).max())[1])
+    # points with entries near 1, in balls that much larger: the same margins, and no square leaves the range
+    flat = np.ldexp(A, -exponent).reshape(-1, *A.shape[-2:])
     w = np.empty((len(flat), len(R), A.shape[-1]))
     interior, residual = np.zeros((len(flat), len(R))), np.empty((len(flat), len(R)))
     for b, points in enumerate(flat):
-        for j, found in enumerate(_follow(points, R, ell)):
+        for j, found in enumerate(_follow(points, np.ldexp(R, exponent), ell, 2.0**-exponent)):
             w[b, j], interior[b, j], residual[b, j] = found
     margins = w @ np.swapaxes(flat, -1, -2)
     log_loss = log_mean_exp(ell.log_value(margins))
+    w = np.ldexp(w, -exponent)
     columns = (w, log_loss, margins.min(axis=-1), interior, residual)
     return LinearPath(frozen(R), *(frozen(c.reshape(A.shape[:-2] + c.shape[1:])) for c in columns))
 
@@ -118,7 +121,9 @@ def _scaled(A: FloatArray, w: FloatArray, loss: LinearLoss) -> tuple[FloatArray,
     return weight, -(weight @ A), (A.T * np.exp(loss.log_curvature(m) - top)) @ A
 
 
-def _follow(A: FloatArray, radii: FloatArray, loss: LinearLoss) -> list[tuple[FloatArray, float, float]]:
+def _follow(
+    A: FloatArray, radii: FloatArray, loss: LinearLoss, unit: float
+) -> list[tuple[FloatArray, float, float]]:
     """Minimiser, 1 if it lies inside the ball, and its certificate, for each radius."""
     found: list[tuple[FloatArray, float, float]] = []
     w, inner = _start(A), None
@@ -138,8 +143,9 @@ def _follow(A: FloatArray, radii: FloatArray, loss: LinearLoss) -> list[tuple[Fl
         at = inner if inner is not None else (w, 0.0, residual)
         if not at[2] <= TOLERANCE or np.linalg.norm(at[0]) > R * (1 + 1e-12):
             raise SolverError(
-                f"The minimiser over the ball of radius {R:g} ({len(A)} points in {A.shape[1]} dimensions) "
-                f"is stationary to {at[2]:.1e} only. Check for huge or tiny points; leave out large radii."
+                f"The minimiser over the ball of radius {R * unit:g} ({len(A)} points in {A.shape[1]} "
+                f"dimensions) is stationary to {at[2]:.1e} only. Check for huge or tiny points; "
+                "leave out large radii."
             )
         found.append(at)
     return found

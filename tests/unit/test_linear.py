@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svmlib import linear, svm
+from svmlib import dynamics, linear, svm
 from svmlib.errors import DataError, InfeasibleError, ShapeError, SolverError
 
 
@@ -153,6 +153,59 @@ def test_largest_margins_are_certified_by_duality(norm, order, dual):
     assert found.margin == 1 / found.value
 
 
+@pytest.mark.parametrize("norm", ["l1", "linf"])
+def test_largest_margins_at_any_scale(norm):
+    X, y = linear.separable_data(15, 6, seed=4)
+    want = linear.max_margin(X, y, norm)
+    for size in (1e-200, 1e-9, 1e9, 1e15, 1e200):
+        found = linear.max_margin(X * size, y, norm)
+        assert found.value * size == pytest.approx(want.value, rel=1e-7)
+        assert found.multipliers.sum() == pytest.approx(found.value, rel=1e-7)
+        assert found.gap <= 1e-8
+        with pytest.raises(InfeasibleError, match="separates the 2 points in 1 dimensions"):
+            linear.max_margin([[size], [size]], [1, -1], norm)
+    np.testing.assert_allclose(linear.max_margin(np.eye(2) * 1e-9, [1, 1], norm).w, 1e9, rtol=1e-9)
+    assert repr(want).startswith(f'MaxMargin("{norm}", n=15, d=6, margin ')
+
+
+@pytest.mark.parametrize(
+    "rule", [linear.normalized(0.1), linear.steepest("l1", 0.1), linear.steepest("linf", 0.1)]
+)
+def test_steps_keep_their_length_at_any_scale(rule):
+    order = {"l1": 1, "l2": 2, "linf": np.inf}[rule.norm]
+    for size in (1e-300, 1e-165, 1.0, 1e155, 1e300):
+        run = linear.descend(np.eye(2) * size, [1, 1], rule, 1, record=[1], loss="exponential")
+        assert np.linalg.norm(run.w[0], order) == pytest.approx(0.1, rel=1e-12)
+        assert (run.w >= 0).all()
+
+
+def test_path_names_what_leaves_the_range():
+    X, y = linear.separable_data(5, 2)
+    for points, radii in (
+        (X, [1e300]),
+        (X, [1e-300]),
+        (X * 1e200, [1.0]),
+        (X * 1e-300, [1.0]),
+        (X * 1e150, [1.0]),
+    ):
+        with pytest.raises(
+            DataError, match="must lie between 1e-100 and 1e100: rescale X, or leave out radii"
+        ):
+            linear.path(points, y, radii)
+    scaled, plain = linear.path(X * 1e90, y, np.array([1.0, 5.0]) * 1e-90), linear.path(X, y, [1.0, 5.0])
+    np.testing.assert_allclose(scaled.w * 1e90, plain.w, rtol=1e-7)
+    with np.errstate(all="raise"):  # a caller's setting
+        linear.path(X, y, [1.0, 1e5])
+        linear.descend(X, y, linear.normalized(50.0), 50)
+
+
+def test_numbers_of_other_types_are_numbers():
+    for rate in (np.float32(0.5), np.int64(1), np.array(0.5)):
+        assert linear.normalized(rate).rate == float(rate)
+    X, _ = linear.separable_data(np.int64(5), 2, seed=np.int64(3))
+    np.testing.assert_array_equal(X, linear.separable_data(5, 2, seed=3)[0])
+
+
 def test_angle_and_correlation():
     run = linear.descend([[1.0, 1.0]], [1], linear.normalized(1.0), 2, record=[0, 2])
     assert np.isnan(run.angle([1.0, 0.0])[0]) and np.isnan(run.correlation([1.0, 0.0])[0])
@@ -187,8 +240,27 @@ def test_bad_arguments_are_named():
         linear.signed_points(np.zeros((0, 2)), np.ones(0))
     with pytest.raises(DataError, match="must come from gradient_descent"):
         linear.descend(X, y, 0.1, 3)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="positive number, got -1"):
-        linear.normalized(-1)
+    for rule in (dynamics.normalized(0.1), linear.normalized, "normalized", None):
+        with pytest.raises(DataError, match=r"of svmlib.linear, called with a step size, as in"):
+            linear.descend(X, y, rule, 3)
+    with pytest.raises(DataError, match="norm must be one of"):
+        linear.descend(X, y, linear.Step("l7", 0.1), 3)
+    with pytest.raises(DataError, match="rate must be a positive number"):
+        linear.descend(X, y, linear.Step("l2", -0.1), 3)
+    for bad in (-1, True, "a", np.nan):
+        with pytest.raises(DataError, match="rate must be a positive number, got"):
+            linear.normalized(bad)
+    with pytest.raises(DataError, match="decay must be"):
+        linear.steepest("l1", 0.1, "a")
+    with pytest.raises(DataError, match="norm must be one of"):
+        linear.steepest(["l1"], 0.1)
+    with pytest.raises(DataError, match="loss must be one of"):
+        linear.path(X, y, [1.0], loss=["logistic"])
+    with pytest.raises(DataError, match="gap must be"):
+        linear.separable_data(5, 2, gap="a")
+    for sizes in ((2.0, 2), (None, 2), (True, 2), ("a", 2), (5, 2, (2, 3)), (5, 2, None, -1)):
+        with pytest.raises(ShapeError, match="must be a"):
+            linear.separable_data(*sizes)
     with pytest.raises(DataError, match=r"norm must be one of \['l1', 'l2', 'linf'\]"):
         linear.steepest("l3", 1.0)
     with pytest.raises(DataError, match="decay must be"):

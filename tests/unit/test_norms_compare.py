@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
 from svmlib import compare, norms
+from svmlib.attention import Direct, Factored
 from svmlib.errors import DataError, ShapeError
 
 
@@ -29,7 +32,54 @@ def test_frobenius_norm_of_extreme_entries():
     assert float(norms.FRO(np.full((2, 2), 1e200))) == pytest.approx(2e200, rel=1e-14)
 
 
+def test_entries_near_the_largest_and_the_smallest_number():
+    rng = np.random.default_rng(0)
+    W = rng.normal(size=(3, 3))
+    for size in (1e-300, 1e308 / np.abs(W).max()):
+        A = W * size
+        assert float(compare.correlation(A, A)) == pytest.approx(1.0, rel=1e-12)
+        assert float(compare.angle(A, A)) == 0.0
+        assert float(compare.correlation(A, -A)) == pytest.approx(-1.0, rel=1e-12)
+        assert int(compare.rank(A)) == 3
+        for norm in (norms.FRO, norms.NUC, norms.SPEC):
+            np.testing.assert_allclose(norm.steepest(A), norm.steepest(W), rtol=1e-9, atol=1e-12)
+            assert float(norm(A / 8)) == pytest.approx(float(norm(W)) * (size / 8), rel=1e-12)
+    full = np.full((2, 2), 1.7e308)
+    assert float(norms.FRO(full)) == np.inf  # as it is: twice the entries
+    np.testing.assert_allclose(norms.FRO.steepest(full), 0.5)
+    np.testing.assert_allclose(norms.SPEC.steepest(full), 0.5)
+    assert int(compare.rank(full)) == 1
+
+
+def test_weights_stand_for_their_matrix():
+    rng = np.random.default_rng(2)
+    factored = Factored(rng.normal(size=(4, 2)), rng.normal(size=(4, 2)))
+    W = factored.K @ factored.Q.T
+    assert float(compare.correlation(factored, W)) == pytest.approx(1.0, rel=1e-14)
+    assert float(compare.angle(W, factored)) == 0.0
+    assert int(compare.rank(factored)) == 2
+    X, z = rng.normal(size=(3, 5, 4)), rng.normal(size=(3, 4))
+    for weights in (factored, Direct(W)):
+        assert compare.correlation(weights, weights).shape == ()
+        np.testing.assert_array_equal(
+            compare.margins(weights, X, z, [0, 1, 2]), compare.margins(W, X, z, [0, 1, 2])
+        )
+        for norm in (norms.FRO, norms.NUC, norms.SPEC):
+            np.testing.assert_array_equal(norm(weights), norm(W))
+            np.testing.assert_array_equal(norm.steepest(weights), norm.steepest(W))
+
+
+def test_norms_can_be_pickled_and_shown():
+    for norm in (norms.FRO, norms.NUC, norms.SPEC):
+        again = pickle.loads(pickle.dumps(norm))
+        assert again.dual_name == norm.dual_name and again(np.eye(2)) == norm(np.eye(2))
+        assert repr(norm) == f"Norm('{norm.name}')"
+    assert norms.NUC.steepest(np.zeros((0, 3))).shape == (0, 3)
+
+
 def test_unknown_norm():
+    with pytest.raises(DataError, match="norm must be one of"):
+        norms.get(["fro"])
     assert norms.get("nuc") is norms.NUC
     assert norms.get(norms.NUC) is norms.NUC
     with pytest.raises(DataError, match=r"norm must be one of \['fro', 'nuc', 'spec'\], got 'max'"):
@@ -64,11 +114,19 @@ def test_rank_counts_relative_singular_values():
     assert int(compare.rank(np.zeros((3, 3)))) == 0
     with pytest.raises(DataError, match="A must be finite"):
         compare.rank(np.full((2, 2), np.nan))
+    for rtol in (-1.0, np.nan, 1.0, "a"):
+        with pytest.raises(DataError, match="rtol must be"):
+            compare.rank(np.eye(2), rtol=rtol)
 
 
 def test_entropy():
     assert float(compare.entropy(np.full(8, 1 / 8))) == pytest.approx(np.log(8), rel=1e-14)
     assert float(compare.entropy([1.0, 0.0])) == 0.0
+    with pytest.raises(DataError, match=r"smallest entry is -0\.5"):
+        compare.entropy([1.5, -0.5])
+    for axis in (1, -2, 0.0):
+        with pytest.raises(ShapeError, match=r"axis must be an integer and name an axis of p \(2,\)"):
+            compare.entropy([0.5, 0.5], axis=axis)
 
 
 def test_margins_of_near_tokens_are_exact():
@@ -77,12 +135,22 @@ def test_margins_of_near_tokens_are_exact():
     assert got.tolist() == [[np.inf, 1.0]]
 
 
+def test_margins_name_the_axes_that_do_not_fit():
+    X = np.ones((2, 3, 4, 5))
+    with pytest.raises(ShapeError, match=r"batch axes of W \(7,\), X \(2,\) and z \(2,\) do not fit"):
+        compare.margins(np.ones((7, 5, 5)), X, np.ones((2, 3, 5)), [0, 0, 0])
+    with pytest.raises(ShapeError, match=r"n, T >= 1, got \(3, 0, 5\)"):
+        compare.margins(np.eye(5), np.ones((3, 0, 5)), np.ones((3, 5)), [0, 0, 0])
+
+
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
         ([0, 3], r"tokens must lie in 0..2 for sequences of T=3 tokens, got values from 0 to 3"),
         ([-1, 0], r"tokens must lie in 0..2"),
         ([0.5, 1], "tokens must be integers"),
+        ([True, False], "tokens must be integers"),
+        ([1e30, 0], "tokens must lie in 0..2"),
         ([0], r"tokens must have shape \(..., n\) with n=2, got \(1,\)"),
         (0, r"tokens must have shape"),
         (np.zeros((4, 2)), r"tokens must have shape \(2,\) or broadcast to it, got \(4, 2\)"),

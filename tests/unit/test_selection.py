@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -12,11 +14,33 @@ def test_the_solution_selects_its_own_tokens():
     p = sv.data.random_problem(4, 5, 6, batch=7)
     svm = sv.svm.attention_svm(p)
     np.testing.assert_array_equal(selection.selected_tokens(p, svm.W), p.optimal)
-    runs = np.stack([np.zeros_like(svm.W), svm.W])  # an axis more, in front
+    runs = np.stack([np.zeros_like(svm.W), svm.W], axis=1)  # an axis of iterates, after that of the batch
     got = selection.selected_tokens(p, runs)
-    assert got.shape == (2, 7, 4)
-    np.testing.assert_array_equal(got[0], 0)
-    np.testing.assert_array_equal(got[1], p.optimal)
+    assert got.shape == (7, 2, 4)
+    np.testing.assert_array_equal(got[:, 0], 0)
+    np.testing.assert_array_equal(got[:, 1], p.optimal)
+    np.testing.assert_array_equal(selection.selected_tokens(p, svm.W * 1e307), p.optimal)
+
+
+def test_iterates_are_read_as_attention_reads_them():
+    p = sv.data.random_problem(3, 4, 5, batch=6)
+    run = sv.dynamics.train(
+        p, sv.attention.Direct.random(p), sv.dynamics.normalized(0.1), 5, record=[0, 1, 2, 3, 4, 5]
+    )
+    assert run.W.shape[:2] == (6, 6)  # as many records as instances: axes could be crossed
+    got = selection.selected_tokens(p, run.W)
+    np.testing.assert_array_equal(got, sv.attention.logits(p, run.W).argmax(-1))
+    np.testing.assert_array_equal(got[:, -1], run.selected)
+    single = selection.selected_tokens(p[2], run.W[2])
+    np.testing.assert_array_equal(single, got[2])
+
+
+def test_weights_stand_for_their_matrix():
+    p, rng = sv.data.random_problem(3, 4, 5), np.random.default_rng(0)
+    factored = sv.attention.Factored(rng.normal(size=(5, 5)), rng.normal(size=(5, 5)))
+    want = selection.selected_tokens(p, factored.K @ factored.Q.T)
+    np.testing.assert_array_equal(selection.selected_tokens(p, factored), want)
+    np.testing.assert_array_equal(selection.selected_tokens(p, sv.attention.Direct(factored.matrix())), want)
 
 
 def test_masked_tokens_are_not_selected():
@@ -32,8 +56,19 @@ def test_selected_tokens_arguments():
     p = sv.data.random_problem(2, 3, 4, batch=3)
     with pytest.raises(ShapeError, match=r"W must end in axes of sizes \(4, 4\)"):
         selection.selected_tokens(p, np.ones((4, 3)))
-    with pytest.raises(ShapeError, match=r"leading axes of W \(2,\) do not fit the batch axes \(3,\)"):
-        selection.selected_tokens(p, np.ones((2, 4, 4)))
+    for lead in ((2,), (2, 3), (1, 3, 2)):
+        match = re.escape(f"leading axes of W {lead} do not fit the batch axes (3,)")
+        with pytest.raises(ShapeError, match=match):
+            selection.selected_tokens(p, np.ones((*lead, 4, 4)))
+    for call in (
+        lambda: selection.selected_tokens(p.X, np.eye(4)),
+        lambda: selection.locally_optimal(None, None),
+    ):
+        with pytest.raises(DataError, match=r"problem must be a svmlib\.data\.Problem, got"):
+            call()
+    for call in (lambda: selection.support_fraction(p), lambda: selection.locally_optimal(p, p)):
+        with pytest.raises(DataError, match=r"svm must be a svmlib\.svm\.records\.AttentionSVM, got Problem"):
+            call()
     with pytest.raises(DataError, match="W must be finite"):
         selection.selected_tokens(p, np.full((4, 4), np.nan))
 
@@ -104,3 +139,5 @@ def test_locally_optimal_arguments():
         selection.locally_optimal(p[0], svm)
     with pytest.raises(DataError, match="rtol must be at least 0, got -1"):
         selection.locally_optimal(p, svm, rtol=-1)
+    with pytest.raises(DataError, match="rtol must be"):
+        selection.locally_optimal(p, svm, rtol="a")

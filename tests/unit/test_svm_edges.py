@@ -1,4 +1,4 @@
-"""Degenerate instances, error messages and the shape of the results."""
+"""Degenerate instances, and what the solvers say of them."""
 
 from __future__ import annotations
 
@@ -136,9 +136,9 @@ def test_ties_choose_the_first_best_token(norm):
 def test_extreme_scales(norm):
     p = gaussian(3, 4, 5)
     svm = sv.svm.attention_svm(p, norm=norm)
-    for size in (1e-140, 1e-6, 1e6, 1e140):
-        scaled = sv.svm.attention_svm(sv.data.Problem(p.X * size, p.z, p.y, p.v), norm=norm)
-        np.testing.assert_allclose(scaled.W * size, svm.W, rtol=1e-9)
+    for size in (1e-59, 1e-6, 1e6, 1e59):
+        scaled = sv.svm.attention_svm(sv.data.Problem(p.X * size, p.z * size, p.y, p.v), norm=norm)
+        np.testing.assert_allclose(scaled.W * size**2, svm.W, rtol=1e-9)
     uneven = sv.data.Problem(p.X, p.z * np.array([[1e-3], [1.0], [1e3]]), p.y, p.v)
     assert sv.svm.attention_svm(uneven, norm=norm).certificate.worst <= 1e-9
 
@@ -168,13 +168,11 @@ def test_refusals_of_the_solver_say_what_was_reached(norm):
     message = r"of batch element \(1\) \(n=3, T=4, d=5\) is feasible, but cannot be solved to the promised"
     batch = sv.data.Problem(np.stack([p.X, thin.X]), np.stack([p.z, z]), p.y, p.v)
     with pytest.raises(SolverError, match=message):
-        sv.svm.attention_svm(batch, [0, 0, 0], norm=norm, errors="nan")
-    apart = sv.data.Problem(p.X, p.z * np.array([[1e-170], [1.0], [1e170]]), p.y, p.v)
-    over = sv.data.Problem(p.X * 1e-160, p.z * 1e-160, p.y, p.v)
-    for extreme in (apart, over):
-        assert sv.svm.feasible(extreme)  # lengths do not matter for that
-        with pytest.raises(SolverError, match=r"feasible, but cannot be solved .* rescale the data"):
-            sv.svm.attention_svm(extreme, norm=norm)
+        sv.svm.attention_svm(batch, [0, 0, 0], norm=norm)
+    apart = sv.data.Problem(p.X, p.z * np.array([[1e-170], [1.0], [1e50]]), p.y, p.v)
+    assert sv.svm.feasible(apart)  # lengths do not matter for that
+    with pytest.raises(SolverError, match=r"feasible, but cannot be solved .* rescale the data"):
+        sv.svm.attention_svm(apart, norm=norm)
 
 
 @pytest.mark.parametrize("margin", [0.0, 1e-15, 3e-14, 6e-14, 1e-13, 1e-12, 1e-9])
@@ -196,84 +194,6 @@ def test_infeasible_means_proved(margin):
         assert seen == {"infeasible"}
     if margin >= 1e-12:
         assert "infeasible" not in seen
-
-
-def test_uncertified_points_are_refused(monkeypatch):
-    from svmlib.svm import programs
-
-    p = gaussian(3, 4, 5)
-    true = programs.nuclear_points
-    monkeypatch.setattr(programs, "nuclear_points", lambda a: [(W * (1 - 1e-6), lam) for W, lam in true(a)])
-    with pytest.raises(SolverError, match=r'"nuc" attention SVM.*only up to primal 1.0e-06.*promised 1e-09'):
-        sv.svm.attention_svm(p, norm="nuc")
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_batches_with_infeasible_elements(norm):
-    good, X = gaussian(2, 3, 4), gaussian(2, 3, 4).X.copy()
-    X[0, 2] = X[0, 0]
-    p = sv.data.Problem(np.stack([[good.X, X], [X, good.X]]), good.z, good.y, good.v)
-    assert p.batch_shape == (2, 2)
-    with pytest.raises(InfeasibleError, match=r"of batch element \(0, 1\) \(n=2, T=3, d=4\).*errors=\"nan\""):
-        sv.svm.attention_svm(p, [0, 0], norm=norm)
-    svm = sv.svm.attention_svm(p, [0, 0], norm=norm, errors="nan")
-    np.testing.assert_array_equal(svm.feasible, [[True, False], [False, True]])
-    np.testing.assert_array_equal(svm.feasible, sv.svm.feasible(p, [0, 0]))
-    off = ~svm.feasible
-    for a in (svm.W, svm.value, svm.margin, svm.multipliers, svm.certificate.worst, svm.certificate.gap):
-        assert np.isnan(a[off]).all()
-        assert not np.isnan(a[svm.feasible]).any()
-    assert (svm.rank[off] == -1).all()
-    assert not svm.support[off].any()
-    single = sv.svm.attention_svm(good, [0, 0], norm=norm)
-    np.testing.assert_array_equal(svm.W[0, 0], single.W)
-    assert svm.multipliers.shape == (2, 2, 2, 3)
-    assert "2 of 4 feasible" in repr(svm)
-    assert "batch (2, 2)" in repr(svm)
-
-
-def test_all_infeasible_batch():
-    p = sv.data.Problem(np.zeros((2, 1, 2, 3)), np.ones((1, 3)), [1], np.ones(3))
-    svm = sv.svm.attention_svm(p, norm="nuc", errors="nan")
-    assert not svm.feasible.any()
-    assert repr(sv.svm.attention_svm(p[0], errors="nan")).startswith(
-        'AttentionSVM("fro", n=1, T=2, d=3, infeasible'
-    )
-
-
-def test_records_are_read_only():
-    svm = sv.svm.attention_svm(gaussian(2, 3, 4), norm="nuc")
-    for name in ("W", "value", "rank", "support", "multipliers", "tokens", "constrained", "feasible"):
-        assert not getattr(svm, name).flags.writeable
-    with pytest.raises(AttributeError):
-        svm.W = 0
-    assert 'AttentionSVM("nuc", n=2, T=3, d=4, value' in repr(svm)
-    assert svm.value.dtype == np.float64
-    assert svm.value.shape == svm.rank.shape == ()
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "error", "message"),
-    [
-        ({"norm": "max"}, DataError, 'norm must be "fro" or "nuc", got \'max\''),
-        ({"errors": "ignore"}, DataError, 'errors must be "raise" or "nan", got \'ignore\''),
-        ({"tokens": [0, 9]}, ShapeError, r"tokens must lie in 0\.\.2 for sequences of T=3 tokens"),
-        ({"tokens": [0, 1, 2]}, ShapeError, r"tokens must have shape"),
-        ({"tokens": [0, 2]}, DataError, "tokens selects a masked position"),
-    ],
-)
-def test_bad_arguments(kwargs, error, message):
-    mask = np.array([[1, 1, 1], [1, 1, 0]], dtype=bool)
-    with pytest.raises(error, match=message):
-        sv.svm.attention_svm(gaussian(2, 3, 4, mask=mask), **kwargs)
-
-
-def test_headless_problems_need_tokens():
-    p = gaussian(2, 3, 4)
-    bare = sv.data.Problem(p.X, p.z, p.y)
-    with pytest.raises(DataError, match="linear head"):
-        sv.svm.attention_svm(bare)
-    assert sv.svm.attention_svm(bare, [0, 1]).feasible
 
 
 def test_masked_tokens_carry_no_constraint():

@@ -98,6 +98,26 @@ def test_bad_arguments(X, y, error, message):
         sv.svm.hard_margin(X, y)
 
 
+def test_extreme_scales_are_solved_or_refused_but_never_called_infeasible():
+    for size in (1e-310, 1e-170, 1e-140, 1e-9, 1.0, 1e140, 1e160, 1e200, 1.7e308):
+        X = np.array([[size, 0.0], [0.0, size]])
+        for y, bias in (([1, 1], False), ([1, -1], True)):
+            if 1e-145 < size < 1e145:
+                svm = sv.svm.hard_margin(X, y, bias=bias)
+                np.testing.assert_allclose(svm.w * size, y, rtol=1e-12)
+                np.testing.assert_allclose(svm.multipliers * size**2, 1.0, rtol=1e-12)
+                assert abs(svm.b) < 1e-12
+            else:
+                with pytest.raises(SolverError, match="huge, tiny, or differ too much in scale"):
+                    sv.svm.hard_margin(X, y, bias=bias)
+        with pytest.raises(InfeasibleError, match="contradict each other"):
+            sv.svm.hard_margin([[size, 0.0], [-size, 0.0]], [1, 1])
+    svm = sv.svm.hard_margin([[1e-6, 0.0], [0.0, 1.0]], [1, 1])
+    np.testing.assert_allclose(svm.w, [1e6, 1.0], rtol=1e-12)
+    with pytest.raises(SolverError, match="differ too much in scale"):
+        sv.svm.hard_margin([[1e-170, 0.0], [0.0, 1.0]], [1, 1])
+
+
 def test_classes_that_touch_up_to_round_off_are_refused():
     with pytest.raises(SolverError, match=r"2 points in 2 dimensions could not be certified in double"):
         sv.svm.hard_margin([[1.0, 3e-8], [1.0, -1e-8]], [1, -1])

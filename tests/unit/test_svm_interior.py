@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from svmlib import data, svm
+from svmlib.errors import InfeasibleError
 from svmlib.svm import nuclear
-from svmlib.svm.interior import interior_points
+from svmlib.svm.interior import _solved, interior_points
 
 RNG = np.random.default_rng(0)
 DELTA, Q = RNG.normal(size=(5, 8, 6)), RNG.normal(size=(5, 8, 3))
@@ -54,8 +55,70 @@ def test_the_first_solver_is_enough_for_generic_data(monkeypatch):
         raise AssertionError("the second solver was needed")
 
     monkeypatch.setattr(nuclear, "_clarabel", refuse)
+    monkeypatch.setattr(nuclear, "_path_end", refuse)
     solved = svm.attention_svm(data.random_problem(6, 8, 10, batch=20), norm="nuc")
     assert solved.certificate.worst.max() < 1e-12
+
+
+DEGENERATE = {
+    # two sequences, one of them twice over: Newton's matrix becomes singular along the path
+    "singular": ([[[1, 0], [0, 1], [1, 1]], [[0, 0], [0, 1], [0, 1]]], [[1, 0], [0, 1]], np.sqrt(2.0)),
+    # a multiplier and its slack vanish together: the active constraints do not show
+    "degenerate": ([[[0, 0, 0], [1, 1, 0]], [[0, 1, 0], [1, 0, 1]]], [[1, 0, 0], [0, 0, 1]], 1.2844570503),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_integer_instances_are_solved(name):
+    X, z, value = DEGENERATE[name]
+    p = data.Problem(X, z, [1, 1])
+    got = svm.attention_svm(p, [0, 0], norm="nuc")
+    assert float(got.value) == pytest.approx(value, rel=1e-9)
+    assert got.certificate.worst <= 1e-9
+    assert float(got.value) == pytest.approx(float(svm.attention_svm_conic(p, [0, 0], "nuc").value), rel=1e-6)
+    generic = RNG.normal(size=p.X.shape)
+    both = svm.attention_svm(
+        data.Problem(np.stack([p.X, generic]), np.stack([p.z, generic[:, 1]]), [1, 1]), [0, 0], norm="nuc"
+    )
+    assert float(both.value[0]) == pytest.approx(value, rel=1e-9)
+
+
+def test_repeated_and_nearly_repeated_sequences_are_solved_like_one():
+    rng = np.random.default_rng(5)
+    X, z = rng.normal(size=(2, 4, 5)), rng.normal(size=(2, 5))
+    want = svm.attention_svm(data.Problem(X, z, [1, 1]), [0, 0], norm="nuc")
+    for noise in (0.0, 1e-14, 1e-11):
+        again = data.Problem(
+            np.concatenate([X, X + noise * rng.normal(size=X.shape)]), np.concatenate([z, z]), np.ones(4)
+        )
+        got = svm.attention_svm(again, [0] * 4, norm="nuc")
+        np.testing.assert_allclose(got.value, want.value, rtol=1e-8 if noise else 1e-9)
+
+
+def test_integer_instances_agree_with_the_conic_solver():
+    rng, checked = np.random.default_rng(11), 0
+    for _ in range(60):
+        X = rng.integers(0, 2, (3, 3, 4)) if rng.random() < 0.5 else np.eye(4)[rng.integers(0, 4, (3, 3))]
+        p = data.Problem(X, np.eye(4)[rng.integers(0, 4, 3)], np.ones(3))
+        got = svm.attention_svm(p, [0, 0, 0], norm="nuc", errors="nan")
+        assert (got.feasible == got.solved).all()  # none is given up
+        if got.feasible:
+            conic = svm.attention_svm_conic(p, [0, 0, 0], norm="nuc")
+            assert float(got.value) == pytest.approx(float(conic.value), rel=1e-6)
+            checked += 1
+        else:
+            with pytest.raises(InfeasibleError):
+                svm.attention_svm_conic(p, [0, 0, 0], norm="nuc")
+    assert checked >= 10
+
+
+def test_systems_that_cannot_be_solved_are_marked():
+    regular, singular = 2.0 * np.eye(2), np.ones((2, 2))
+    right = np.ones((3, 2, 1))
+    got = _solved(np.stack([regular, singular, np.zeros((2, 2))]), right)
+    np.testing.assert_allclose(got[0], 0.5)
+    np.testing.assert_allclose(singular @ got[1], 1.0, rtol=1e-9)  # the ridge leaves a solution
+    assert np.isnan(got[2]).all()
 
 
 def test_programs_of_several_sizes_keep_their_order(monkeypatch):
