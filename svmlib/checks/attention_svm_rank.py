@@ -302,10 +302,10 @@ def optimal_local(trials: int) -> list[Measured]:
             s = svm.attention_svm(p, tokens, norm="fro", errors="nan")
             local = selection.locally_optimal(p, s)
             counts.append(int(local.sum()))
-            tight[d].append(s.support[s.feasible].sum() / s.constrained[s.feasible].sum())
+            tight[d].append(s.support[s.solved].sum() / s.constrained[s.solved].sum())
             is_best = (tokens == p.optimal[0]).all(-1)
             best.append(bool(local[is_best].all()))
-            full.append(local[(s.support | ~s.constrained).all((-2, -1)) & s.feasible & ~is_best])
+            full.append(local[(s.support | ~s.constrained).all((-2, -1)) & s.solved & ~is_best])
         only[d] = np.array(counts)
     return [
         Measured("share of instances whose optimal tokens are locally optimal", np.mean(best), "==", 1.0),

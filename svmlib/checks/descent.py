@@ -90,8 +90,8 @@ def offsets(
 def longest_step(problem: data.Problem, solution: svm.AttentionSVM) -> float:
     r"""Length that normalised steps must stay below for the residual to settle.
 
-    It is :math:`2\|W\|_F/\Lambda`, with the largest eigenvalue :math:`\Lambda` of
-    :math:`\sum_j\lambda_jA_j\otimes A_j` orthogonally to the solution W.
+    It is :math:`2\|W\|_F/\Lambda`, with the largest eigenvalue :math:`\Lambda` of the map
+    :math:`V\mapsto\sum_j\lambda_j\langle A_j,V\rangle A_j` orthogonally to the solution W.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def _remainder(p: data.Problem, size: float) -> float:
 def residual(trials: int) -> list[Measured]:
     """Compare offsets of support tokens, in logits, with their prediction after 4,000 and 16,000 steps."""
     p, run, _ = long_run(trials)
-    early, late, spread, turned, limits = [], [], [], [], []
+    early, late, spread, turned, limits, generic = [], [], [], [], [], []
     for b in range(trials):
         one = svm.attention_svm(p[b], run.selected[b])
         predicted, reached, active = offsets(p[b], one, run.W[b, -1])
@@ -197,7 +197,11 @@ def residual(trials: int) -> list[Measured]:
         spread.append(np.ptp(predicted))
         turned.append(_turn(p[b], one, active))
         limits.append(longest_step(p[b], one))
+        generic.append(_generic(p[b], one))
+    dependence, multiplier = np.array(generic).T
     return [
+        Measured("support features minus their rank, largest", dependence.max(), "==", 0.0, tol=0.0),
+        Measured("smallest multiplier of a support feature over the largest", multiplier.min(), ">=", 1e-5),
         Measured("largest error, 16,000 steps, median over runs", np.median(late), "<=", 0.1, "logits"),
         Measured("the same over that after 4,000 steps", np.median(late) / np.median(early), "<=", 0.5),
         Measured("median spread of the predictions", np.median(spread), ">=", 3.0, "logits"),
@@ -206,6 +210,14 @@ def residual(trials: int) -> list[Measured]:
             "angle between gradient and solution on the predicted line", max(turned), "<=", 1e-6, "radians"
         ),
     ]
+
+
+def _generic(p: data.Problem, solution: svm.AttentionSVM) -> tuple[float, float]:
+    """Support features minus their rank, and their smallest multiplier over the largest."""
+    A = np.einsum("ntd,ne->ntde", p.differences(solution.tokens), p.z)[solution.support]
+    rank = np.linalg.matrix_rank(A.reshape(len(A), -1), tol=1e-6 * np.linalg.norm(A))
+    multipliers = solution.multipliers[solution.support]
+    return float(len(A) - rank), float(multipliers.min() / multipliers.max())
 
 
 def _turn(p: data.Problem, solution: svm.AttentionSVM, active: BoolArray) -> float:

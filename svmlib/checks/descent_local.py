@@ -37,7 +37,7 @@ def local_convergence(trials: int) -> list[Measured]:
     worse = p.optimal.copy()
     worse[:, 0] = np.argsort(p.scores[:, 0], axis=-1)[:, -2]
     wrong = svm.attention_svm(p, worse, errors="nan")
-    bad = wrong.feasible & ~selection.locally_optimal(p, wrong)
+    bad = wrong.solved & ~selection.locally_optimal(p, wrong)
     stayed, _, _ = _stay(p[bad], wrong.W[bad], worse[bad])
     own = compare.correlation(end.W, solution.W)
     nuclear = svm.attention_svm(p, end.selected, norm="nuc")

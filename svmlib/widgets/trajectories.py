@@ -203,6 +203,11 @@ def _message(sentences: tuple[str, ...], *, failed: bool = False) -> str:
     return f'<div role="status" aria-live="polite">{head}{text}</div>'
 
 
+def _img(png: bytes, alt: str) -> str:
+    data = base64.b64encode(png).decode()
+    return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}" style="max-width: 100%">'
+
+
 class StaticPanel:
     """The panel's default state as a picture, for pages without a kernel."""
 
@@ -210,7 +215,6 @@ class StaticPanel:
         self._view = view(Settings())
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        picture = base64.b64encode(self._view.png).decode()
         note = (
             "This is a picture of the panel's first state. The panel itself has controls for the instance, "
             "the parametrisation, the loss and the steps, and needs a Python kernel: open this page in "
@@ -218,7 +222,7 @@ class StaticPanel:
             "the cell above."
         )
         page = (
-            f'<figure><img alt="{html.escape(ALT)}" src="data:image/png;base64,{picture}">'
+            f"<figure>{_img(self._view.png, ALT)}"
             f"<figcaption>{html.escape(' '.join(self._view.status))}</figcaption></figure>"
             f"<p><em>{note}</em></p>"
         )
@@ -262,7 +266,8 @@ def trajectory_panel() -> Any:
         "tokens": w.Dropdown(options=list(TOKENS.items()), description="SVM of", **wide),
         "steps": w.Dropdown(options=STEPS, value=1000, description="Number of steps", **wide),
     }
-    picture = w.Image(format="png", layout=w.Layout(width="100%", max_width="760px"))
+    # an HTML widget rather than an Image, which has no alternative text
+    picture = w.HTML(layout=w.Layout(width="100%", max_width="760px"))
     status = w.HTML()
 
     def update(change: object = None) -> None:
@@ -273,8 +278,8 @@ def trajectory_panel() -> Any:
                 (str(exc), "The figure shows the last state that could be computed."), failed=True
             )
         else:
-            picture.value, status.value = now.png, _message(now.status)
-            picture.tooltip = f"{ALT} {' '.join(now.status)}"
+            told = f"{ALT} {' '.join(now.status)}"
+            picture.value, status.value = _img(now.png, told), _message(now.status)
 
     for control in controls.values():
         control.observe(update, names="value")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 
@@ -42,7 +43,10 @@ def test_every_control_changes_what_is_shown(panel):
         before = (picture.value, status.value)
         controls[name].value = value
         assert (picture.value, status.value) != before, name
-        assert Image.open(io.BytesIO(picture.value)).format == "PNG"
+        shown = re.fullmatch(
+            r'<img alt="[^"]{80,}" src="data:image/png;base64,([^"]+)" style=.*>', picture.value
+        )
+        assert Image.open(io.BytesIO(base64.b64decode(shown[1]))).format == "PNG"
     assert "(K, Q)" not in status.value
     assert plt.get_fignums() == []  # or the notebook would show the figure once more
 
