@@ -127,7 +127,7 @@ def check_integer(value: Any, name: str, minimum: int = 1) -> int:
 
     Parameters
     ----------
-    value : int or numpy integer
+    value : int
         The number.
     name : str
         What the caller calls it.
@@ -161,7 +161,7 @@ def check_positive(value: Any, name: str) -> float:
 
     Parameters
     ----------
-    value : real number
+    value : float
         A Python, numpy or torch scalar.
     name : str
         What the caller calls it.

@@ -103,7 +103,7 @@ def test_the_panel_answers(tab, lab):
         "([css, old]) => document.querySelector(css)?.src !== old",
         arg=[".jp-OutputArea img.widget-image, .jp-OutputArea .jupyter-widgets img", before],
     )
-    assert tab.locator(".jp-OutputArea").first.inner_text() != status
+    tab.wait_for_function("(old) => document.querySelector('.jp-OutputArea').innerText !== old", arg=status)
     assert log.offsite == []
 
 
