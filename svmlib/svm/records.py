@@ -193,7 +193,8 @@ def require(value: object, kind: type[Kind], name: str) -> Kind:
         If it is something else.
     """
     if not isinstance(value, kind):
-        raise DataError(f"{name} must be a {kind.__module__}.{kind.__name__}, got {type(value).__name__}.")
+        public = ".".join(kind.__module__.split(".")[:2])  # where users import it from
+        raise DataError(f"{name} must be a {public}.{kind.__name__}, got {type(value).__name__}.")
     return value
 
 
