@@ -67,7 +67,7 @@ def test_selected_tokens_arguments():
         with pytest.raises(DataError, match=r"problem must be a svmlib\.data\.Problem, got"):
             call()
     for call in (lambda: selection.support_fraction(p), lambda: selection.locally_optimal(p, p)):
-        with pytest.raises(DataError, match=r"svm must be a svmlib\.svm\.records\.AttentionSVM, got Problem"):
+        with pytest.raises(DataError, match=r"svm must be a svmlib\.svm\.AttentionSVM, got Problem"):
             call()
     with pytest.raises(DataError, match="W must be finite"):
         selection.selected_tokens(p, np.full((4, 4), np.nan))
