@@ -7,7 +7,7 @@ import pytest
 
 from svmlib import data, svm
 from svmlib.errors import InfeasibleError
-from svmlib.svm import nuclear
+from svmlib.svm import interior, nuclear
 from svmlib.svm.interior import _solved, interior_points
 
 RNG = np.random.default_rng(0)
@@ -130,3 +130,11 @@ def test_programs_of_several_sizes_keep_their_order(monkeypatch):
     together = svm.attention_svm(q, norm="nuc")
     for b in range(6):
         np.testing.assert_allclose(together.W[b], svm.attention_svm(q[b], norm="nuc").W, atol=1e-8)
+
+
+def test_the_path_takes_few_steps(monkeypatch):
+    # a Newton step that aims at the wrong parameter still arrives, but late
+    monkeypatch.setattr(interior, "_MAX_STEPS", 40)
+    M, lam = interior_points(DELTA, Q, C, 1e-7)
+    assert np.isfinite(M).all()
+    assert np.isfinite(lam).all()
