@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from chapters import ROOT, pages
+from playwright.sync_api import TimeoutError
 from watching import watch
 
 CHAPTER = "book/implicit_bias/descent.md"
@@ -90,10 +91,16 @@ def test_the_panel_answers(tab, lab):
     formulas.nth(2).wait_for()
     assert tab.locator("mjx-merror, mjx-mtext[style*=red]").count() == 0, "the book's macros are not defined"
 
-    tab.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
-    tab.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
-    picture = tab.locator(".jp-OutputArea .widget-image, .jp-OutputArea .jupyter-widgets img").first
-    picture.wait_for()
+    picture = tab.locator(".jp-OutputArea .jupyter-widgets img").first
+    for attempt in range(4):  # a click that comes before the kernel is connected runs nothing
+        tab.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
+        tab.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
+        try:
+            picture.wait_for(timeout=45_000)
+            break
+        except TimeoutError:
+            if attempt == 3:
+                raise
     before = picture.get_attribute("src")
     status = tab.locator(".jp-OutputArea").first.inner_text()
     instance = tab.get_by_label("Instance")
