@@ -2,7 +2,7 @@ r"""The engine of training: one attention layer whose gradient stays right after
 
 The textbook gradient :math:`s_t(\gamma_t-s^\top\gamma)` of the top token is a difference of equal numbers
 once its probability rounds to 1, and a normalised step then follows rounding noise. Here everything is
-measured from the top token p (the pivot): tokens :math:`x_t-x_p`, scores :math:`\gamma_t-\gamma_p` and
+measured from the top token p (the pivot): keys :math:`k_t-k_p`, scores :math:`\gamma_t-\gamma_p` and
 logits. The pivot's own term disappears, and no cancellation is left. The remaining weights are kept as
 logarithms and the largest is subtracted before they are exponentiated, so that margins far beyond 745,
 where :math:`e^{-\text{margin}}` underflows, still give the right direction.
@@ -10,7 +10,8 @@ where :math:`e^{-\text{margin}}` underflows, still give the right direction.
 Arrays have the instances on their last axis: every reduction then runs along contiguous memory, which on
 a CPU is about three times as fast as batched matrix products of this size.
 
-Shapes: T tokens, d dimensions, n sequences, B instances; m = n B.
+Shapes: T tokens with values of width d and keys of width e, n sequences with queries of width q, B
+instances; m = n B.
 """
 
 from __future__ import annotations
@@ -116,19 +117,27 @@ class View(NamedTuple):
     margin: Tensor  # (1, m) f = y * prediction
 
 
+def _relative(a: Tensor, pivot: Tensor) -> Tensor:
+    """(T, d, m) rows of ``a`` minus the pivot's row."""
+    return a - a.gather(0, pivot[:, None].expand(1, a.shape[1], -1))
+
+
 class Layer:
     """Tensors of a flat batch of problems, and the pivoted forward and backward pass through attention."""
 
     def __init__(self, problem: Problem, device: str) -> None:
-        flat = problem.X.reshape(-1, problem.n, problem.T, problem.d)
-        self.B, self.n, self.T, self.d = flat.shape
+        flat = problem.flat()
+        self.B, self.n, self.T, self.d = flat.X.shape
         if self.B == 0:
             raise ShapeError("The batch of this problem is empty: nothing to differentiate.")
-        m = self.n * self.B
-        self.X = to_tensor(flat.transpose(2, 3, 1, 0).reshape(self.T, self.d, m), device)
-        self.z = to_tensor(problem.z.reshape(-1, self.n, self.d).transpose(2, 1, 0), device)  # (d, n, B)
+        m, self.e = self.n * self.B, problem.key_dim
+        self.keys = to_tensor(flat.keys.transpose(2, 3, 1, 0).reshape(self.T, self.e, m), device)
+        self.X = self.keys
+        if flat.keys is not flat.X:
+            self.X = to_tensor(flat.X.transpose(2, 3, 1, 0).reshape(self.T, self.d, m), device)
+        self.z = to_tensor(flat.z.transpose(2, 1, 0), device)  # (q, n, B)
         self.gram = (self.z[:, :, None] * self.z[:, None]).sum(0)  # (n, n, B) inner products of queries
-        self.y = to_tensor(problem.y.reshape(-1, self.n).T.reshape(1, m), device)
+        self.y = to_tensor(flat.y.T.reshape(1, m), device)
         self.head = problem.head
         self.hidden: Tensor | None = None
         if problem.mask is not None:
@@ -148,15 +157,14 @@ class Layer:
         self._turn()
 
     def _turn(self) -> None:
-        top = self.X.gather(0, self.pivot[:, None].expand(1, self.d, -1))
-        self.delta = self.X - top  # (T, d, m), exactly 0 at the pivot
+        self.delta = _relative(self.keys, self.pivot)  # (T, e, m), exactly 0 at the pivot
         if self.scores is not None:
             self.pivot_score = self.scores.gather(0, self.pivot)
             self.relative = self.scores - self.pivot_score
 
     def view(self, P: Tensor) -> View:
-        """Evaluate the layer where query i is mapped to ``P[:, i]`` = W z_i; P has shape (d, n, B)."""
-        flat = P.reshape(self.d, -1)
+        """Evaluate the layer where query i is mapped to ``P[:, i]`` = W z_i; P has shape (e, n, B)."""
+        flat = P.reshape(self.e, -1)
         logits = (self.delta * flat).sum(1)
         if self.hidden is not None:
             logits += self.hidden
@@ -177,10 +185,13 @@ class Layer:
             mean = (weight * score).sum(0, keepdim=True) / total
         return View(logits, weight, total, score, mean, margin)
 
+    def _value_delta(self) -> Tensor:
+        return self.delta if self.X is self.keys else _relative(self.X, self.pivot)
+
     def output(self, probability: Tensor) -> Tensor:
         """(B, n, d) attention outputs u for probabilities (T, m)."""
         top = self.X.gather(0, self.pivot[:, None].expand(1, self.d, -1))[0]
-        u = top + (self.delta * probability[:, None]).sum(0)
+        u = top + (self._value_delta() * probability[:, None]).sum(0)
         return u.reshape(self.d, self.n, self.B).permute(2, 1, 0)
 
     def _local_scores(self, probability: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,7 +207,7 @@ class Layer:
                 )
             (slope,) = torch.autograd.grad(value.sum(), u)
         direction = slope.permute(2, 1, 0).reshape(self.d, -1)
-        score = self.y * (self.delta * direction).sum(1)
+        score = self.y * (self._value_delta() * direction).sum(1)
         return score, self.y * value.detach().T.reshape(1, -1)
 
     def ascent(self, view: View, loss: Loss) -> tuple[Tensor, Tensor]:
@@ -204,7 +215,7 @@ class Layer:
 
         Returns
         -------
-        r : Tensor, shape (d, n, B)
+        r : Tensor, shape (e, n, B)
             Rows, scaled so that the largest weight in them is of order 1.
         c : Tensor, shape (B,)
             Logarithm of the scale.
@@ -215,7 +226,7 @@ class Layer:
         top = exponent.amax(0).reshape(self.n, self.B).amax(0).clamp_min(NEVER)
         shifted = exponent.reshape(self.T, self.n, self.B) - top
         weight = shifted.reshape(self.T, -1).exp().copysign(slope)
-        rows = (self.delta * weight[:, None]).sum(0).reshape(self.d, self.n, self.B)
+        rows = (self.delta * weight[:, None]).sum(0).reshape(self.e, self.n, self.B)
         return rows, top
 
     def losses(self, view: View, loss: Loss) -> tuple[Tensor, Tensor]:

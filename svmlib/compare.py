@@ -187,11 +187,11 @@ def margins(W: ArrayLike, X: ArrayLike, z: ArrayLike, tokens: ArrayLike) -> Floa
 
     Parameters
     ----------
-    W : array_like or attention weights, shape (..., d, d)
+    W : array_like or attention weights, shape (..., e, q)
         Attention matrices, mapping queries to keys.
-    X : array_like, shape (..., n, T, d)
-        Tokens.
-    z : array_like, shape (..., n, d)
+    X : array_like, shape (..., n, T, e)
+        Keys: the tokens, or ``problem.keys``.
+    z : array_like, shape (..., n, q)
         Queries.
     tokens : array_like of int, shape (..., n)
         Selected token of each sequence.
@@ -209,9 +209,8 @@ def margins(W: ArrayLike, X: ArrayLike, z: ArrayLike, tokens: ArrayLike) -> Floa
     x = as_float(X, "X", min_ndim=3)
     if not x.shape[-3] or not x.shape[-2]:
         raise ShapeError(f"X must have shape (..., n, T, d) with n, T >= 1, got {x.shape}.")
-    d = x.shape[-1]
-    query = as_float(z, "z", last=(x.shape[-3], d))
-    weights = norms.as_matrices(W, "W", last=(d, d), finite=False)
+    query = as_float(z, "z", last=(x.shape[-3], None))
+    weights = norms.as_matrices(W, "W", last=(x.shape[-1], query.shape[-1]), finite=False)
     try:
         np.broadcast_shapes(weights.shape[:-2], x.shape[:-3], query.shape[:-2])
     except ValueError:

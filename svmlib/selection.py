@@ -24,7 +24,7 @@ def selected_tokens(problem: Problem, W: Any) -> IntArray:
     ----------
     problem : Problem
         Data; masked tokens are never selected.
-    W : array_like or attention weights, shape (..., d, d) or (..., r, d, d)
+    W : array_like or attention weights, shape (..., e, q) or (..., r, e, q)
         Attention matrices; with one axis more than the problem's batch they are r iterates, ``run.W`` for
         example.
 
@@ -48,8 +48,8 @@ def selected_tokens(problem: Problem, W: Any) -> IntArray:
     array([0, 2])
     """
     require(problem, Problem, "problem")
-    weights = as_matrices(W, "W", last=(problem.d, problem.d))
-    X, z, visible = problem.X, problem.z, problem.visible
+    weights = as_matrices(W, "W", last=(problem.key_dim, problem.query_dim))
+    X, z, visible = problem.keys, problem.z, problem.visible
     if weights.ndim == X.ndim:  # iterates
         X, z, visible = X[..., None, :, :, :], z[..., None, :, :], visible[..., None, :, :]
     try:
@@ -112,7 +112,7 @@ def locally_optimal(problem: Problem, svm: AttentionSVM, rtol: float = 1e-3) -> 
     scores = np.where(problem.visible, problem.scores, 0.0)
     chosen = np.take_along_axis(scores, svm.tokens[..., None], axis=-1)
     scale = np.abs(scores).max(-1, keepdims=True)
-    near = svm.constrained & (margins(svm.W, problem.X, problem.z, svm.tokens) < 1.0 + rtol)
+    near = svm.constrained & (margins(svm.W, problem.keys, problem.z, svm.tokens) < 1.0 + rtol)
     beaten = scores < chosen - 1e-14 * scale
     return np.asarray((beaten | ~near).all(axis=(-2, -1)) & svm.solved)
 

@@ -16,17 +16,17 @@ from .weights import Direct, Factored, Weights, check_weights
 
 def _matrix(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
     value = W.matrix() if isinstance(W, (Direct, Factored)) else W
-    return as_float(value, "W", last=(problem.d, problem.d))
+    return as_float(value, "W", last=(problem.key_dim, problem.query_dim))
 
 
 def logits(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
-    r"""Compute logits :math:`a_{it}=x_{it}^\top Wz_i`.
+    r"""Compute logits :math:`a_{it}=k_{it}^\top Wz_i`, where keys are the tokens unless they were given.
 
     Parameters
     ----------
     problem : Problem
         Data.
-    W : array_like or weights, shape (..., d, d) or (..., r, d, d)
+    W : array_like or weights, shape (..., e, q) or (..., r, e, q)
         Attention matrices; with one axis more than the problem's batch they are r iterates.
 
     Returns
@@ -43,20 +43,20 @@ def logits(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
     matrix = _matrix(problem, W)
     if matrix.ndim > len(problem.batch_shape) + 3:
         raise ShapeError(
-            f"W must have shape (..., d, d) or (..., r, d, d) with the batch axes {problem.batch_shape}, "
+            f"W must have shape (..., e, q) or (..., r, e, q) with the batch axes {problem.batch_shape}, "
             f"got {matrix.shape}."
         )
-    X, z, visible = problem.X, problem.z, problem.visible
+    keys, z, visible = problem.keys, problem.z, problem.visible
     if matrix.ndim == len(problem.batch_shape) + 3:
-        X, z, visible = X[..., None, :, :, :], z[..., None, :, :], visible[..., None, :, :]
+        keys, z, visible = keys[..., None, :, :, :], z[..., None, :, :], visible[..., None, :, :]
     try:
-        np.broadcast_shapes(matrix.shape[:-2], X.shape[:-3])
+        np.broadcast_shapes(matrix.shape[:-2], keys.shape[:-3])
     except ValueError:
         raise ShapeError(
             f"W has batch axes {matrix.shape[:-2]}, which do not fit the problem's {problem.batch_shape}."
         ) from None
     with np.errstate(over="ignore", invalid="ignore"):
-        a = np.einsum("...ntd,...nd->...nt", X, z @ np.swapaxes(matrix, -1, -2))
+        a = np.einsum("...ntd,...nd->...nt", keys, z @ np.swapaxes(matrix, -1, -2))
     if not np.isfinite(a).all():
         raise DataError("W is so large that its logits overflow float64. Rescale the weights.")
     return np.where(visible, a, -np.inf)
@@ -69,7 +69,7 @@ def probabilities(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
     ----------
     problem : Problem
         Data.
-    W : array_like or weights, shape (..., d, d) or (..., r, d, d)
+    W : array_like or weights, shape (..., e, q) or (..., r, e, q)
         Attention matrices or iterates, see :func:`logits`.
 
     Returns
@@ -90,7 +90,7 @@ def outputs(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
     ----------
     problem : Problem
         Data.
-    W : array_like or weights, shape (..., d, d) or (..., r, d, d)
+    W : array_like or weights, shape (..., e, q) or (..., r, e, q)
         Attention matrices or iterates, see :func:`logits`.
 
     Returns
@@ -110,7 +110,7 @@ def predictions(problem: Problem, W: ArrayLike | Weights) -> FloatArray:
     ----------
     problem : Problem
         Data.
-    W : array_like or weights, shape (..., d, d) or (..., r, d, d)
+    W : array_like or weights, shape (..., e, q) or (..., r, e, q)
         Attention matrices or iterates, see :func:`logits`.
 
     Returns
@@ -178,8 +178,8 @@ def gradient(problem: Problem, weights: Weights, loss: str = "logistic") -> Weig
     """
     checked = check_weights(check_problem(problem), weights)
     layer = Layer(problem, "cpu")
-    matrix = np.broadcast_to(checked.matrix(), (*problem.batch_shape, problem.d, problem.d))
-    W = to_tensor(matrix.reshape(-1, layer.d, layer.d).transpose(1, 2, 0))
+    matrix = np.broadcast_to(checked.matrix(), (*problem.batch_shape, problem.key_dim, problem.query_dim))
+    W = to_tensor(matrix.reshape(-1, *matrix.shape[-2:]).transpose(1, 2, 0))
     rows, log_scale = layer.ascent(layer.view((W[:, :, None] * layer.z).sum(1)), get_loss(loss))
     scaled = -(log_scale.exp() / layer.n) * (rows[:, None] * layer.z).sum(2)
     G = scaled.permute(2, 0, 1).numpy().reshape(matrix.shape)
@@ -195,7 +195,7 @@ def smoothness(problem: Problem, loss: str = "logistic") -> FloatArray:
 
     Plain descent with a step below its inverse never increases the loss.
 
-    With :math:`r_i=\|z_i\|\max_{t,\tau}\|x_{it}-x_{i\tau}\|`, :math:`g_i` the spread of the scores and
+    With :math:`r_i=\|z_i\|\max_{t,\tau}\|k_{it}-k_{i\tau}\|`, :math:`g_i` the spread of the scores and
     :math:`|\ell'|\le M_1`, :math:`|\ell''|\le M_0` on the range of scores,
 
     .. math:: L=\frac1n\sum_i r_i^2\Big(\frac{M_0g_i^2}{16}+\frac{M_1g_i}4\Big).
@@ -218,7 +218,7 @@ def smoothness(problem: Problem, loss: str = "logistic") -> FloatArray:
     spread = gamma.max(-1) - low
     widest = np.zeros(gamma.shape[:-1])
     for t in range(problem.T):  # one token against all, so that memory stays that of X
-        apart = np.linalg.norm(problem.X - problem.X[..., t : t + 1, :], axis=-1)
+        apart = np.linalg.norm(problem.keys - problem.keys[..., t : t + 1, :], axis=-1)
         seen = visible & visible[..., t : t + 1]
         widest = np.maximum(widest, np.where(seen, apart, 0.0).max(-1))
     r = np.linalg.norm(problem.z, axis=-1) * widest

@@ -13,7 +13,7 @@ from svmlib.errors import DataError, ShapeError
 
 
 class Direct(NamedTuple):
-    """The attention matrix W itself, shape (..., d, d), maps queries to keys: logits are x' W z."""
+    """The attention matrix W itself, shape (..., e, q), maps queries to keys: logits are k' W z."""
 
     W: Any
 
@@ -36,7 +36,7 @@ class Direct(NamedTuple):
             Zeros.
         """
         check_problem(problem)
-        return cls(np.zeros((*problem.batch_shape, problem.d, problem.d)))
+        return cls(np.zeros((*problem.batch_shape, problem.key_dim, problem.query_dim)))
 
     @classmethod
     def random(cls, problem: Problem, seed: int = 0, scale: float | None = None) -> Direct:
@@ -49,7 +49,8 @@ class Direct(NamedTuple):
         seed : int
             Seed.
         scale : float, optional
-            Bound of the entries; :math:`d^{-1/2}`, as torch starts a linear layer, by default.
+            Bound of the entries; :math:`q^{-1/2}` for queries of width q, as torch starts a linear layer, by
+            default.
 
         Returns
         -------
@@ -57,22 +58,24 @@ class Direct(NamedTuple):
             One draw for every instance.
         """
         check_problem(problem)
-        bound = problem.d**-0.5 if scale is None else check_positive(scale, "scale")
-        size = (*problem.batch_shape, problem.d, problem.d)
+        bound = problem.query_dim**-0.5 if scale is None else check_positive(scale, "scale")
+        size = (*problem.batch_shape, problem.key_dim, problem.query_dim)
         return cls(np.random.default_rng(check_integer(seed, "seed", 0)).uniform(-bound, bound, size))
 
 
 class Factored(NamedTuple):
-    r"""Keys and queries, K and Q of shape (..., d, m), with :math:`W=KQ^\top`."""
+    r"""Factors K of shape (..., e, m) and Q of shape (..., q, m), with :math:`W=KQ^\top`."""
 
     K: Any
     Q: Any
 
     def matrix(self) -> FloatArray:
-        r"""Return :math:`KQ^\top`, shape (..., d, d)."""
+        r"""Return :math:`KQ^\top`, shape (..., e, q)."""
         K, Q = as_float(self.K, "K", min_ndim=2), as_float(self.Q, "Q", min_ndim=2)
-        if K.shape != Q.shape:
-            raise ShapeError(f"K and Q must have one shape (..., d, m), got {K.shape} and {Q.shape}.")
+        if K.shape[:-2] != Q.shape[:-2] or K.shape[-1] != Q.shape[-1]:
+            raise ShapeError(
+                f"K and Q must have shapes (..., e, m) and (..., q, m), got {K.shape} and {Q.shape}."
+            )
         return np.asarray(K @ np.swapaxes(Q, -1, -2))
 
     @classmethod
@@ -86,7 +89,7 @@ class Factored(NamedTuple):
         problem : Problem
             Gives the batch and the dimension.
         m : int, optional
-            Width of the factors, d by default.
+            Width of the factors, e by default.
         seed : int
             Seed.
         scale : float
@@ -98,11 +101,10 @@ class Factored(NamedTuple):
             One draw for every instance.
         """
         check_problem(problem)
-        size = (*problem.batch_shape, problem.d, problem.d if m is None else check_integer(m, "m"))
-        scale = check_positive(scale, "scale")
-        return cls(
-            scale * np.random.default_rng(check_integer(seed, "seed", 0)).normal(size=size), np.zeros(size)
-        )
+        lead, width = problem.batch_shape, problem.key_dim if m is None else check_integer(m, "m")
+        rng = np.random.default_rng(check_integer(seed, "seed", 0))
+        K = check_positive(scale, "scale") * rng.normal(size=(*lead, problem.key_dim, width))
+        return cls(K, np.zeros((*lead, problem.query_dim, width)))
 
 
 Weights: TypeAlias = Direct | Factored
@@ -132,20 +134,22 @@ def check_weights(problem: Problem, weights: Weights) -> Weights:
     """
     if not isinstance(weights, (Direct, Factored)):
         raise DataError(f"weights must be Direct(W) or Factored(K, Q), got {type(weights).__name__}.")
-    d, shape = problem.d, problem.batch_shape
     check_problem(problem)
+    shape, e, q = problem.batch_shape, problem.key_dim, problem.query_dim
+    sizes = {"W": (e, q), "K": (e, None), "Q": (q, None)}
+    meaning = f"as keys of width {e} and queries of width {q} need"
     blocks = []
     for name, value in zip(weights._fields, weights, strict=True):
-        block = as_float(value, name, last=(d, d if name == "W" else None))
+        block = as_float(value, name, last=sizes[name], meaning=meaning)
         try:
             blocks.append(np.broadcast_to(block, shape + block.shape[-2:]))
         except ValueError:
             raise ShapeError(
                 f"{name} must have the batch axes of the problem, {shape}, or none; got shape {block.shape}."
             ) from None
-    if isinstance(weights, Factored) and blocks[0].shape != blocks[1].shape:
+    if isinstance(weights, Factored) and blocks[0].shape[-1] != blocks[1].shape[-1]:
         raise ShapeError(
-            f"K and Q must have one shape (..., d, m), got {blocks[0].shape} and {blocks[1].shape}."
+            f"K and Q must have one width m, got shapes {blocks[0].shape} and {blocks[1].shape}."
         )
     return rebuilt(weights, blocks)
 

@@ -5,7 +5,15 @@ A layer reads tokens :math:`x_{it}` and a query :math:`z_i`, weighs the tokens b
 (Tarzanagh et al. 2023, *Transformers as Support Vector Machines*, section 2).
 """
 
-from .generators import planar, planted_problem, random_problem, self_attention
+from .generators import planar, planted_problem, prompt_problem, random_problem, self_attention
 from .problem import Problem, check_problem
 
-__all__ = ["Problem", "check_problem", "planar", "planted_problem", "random_problem", "self_attention"]
+__all__ = [
+    "Problem",
+    "check_problem",
+    "planar",
+    "planted_problem",
+    "prompt_problem",
+    "random_problem",
+    "self_attention",
+]

@@ -12,7 +12,7 @@ from svmlib.errors import DataError, ShapeError
 
 from .problem import Problem
 
-__all__ = ["planar", "planted_problem", "random_problem", "self_attention"]
+__all__ = ["planar", "planted_problem", "prompt_problem", "random_problem", "self_attention"]
 
 
 def self_attention(X: ArrayLike, y: ArrayLike, v: ArrayLike | None = None, **rest: Any) -> Problem:
@@ -36,6 +36,57 @@ def self_attention(X: ArrayLike, y: ArrayLike, v: ArrayLike | None = None, **res
     if rest.get("mask") is not None and not as_float(rest["mask"], "mask", min_ndim=2)[..., 0].all():
         raise DataError("mask hides a first token, which is the query in self-attention: leave it visible.")
     return Problem(tokens, tokens[..., 0, :], y, v, **rest)  # type: ignore[arg-type]
+
+
+def prompt_problem(
+    keys: ArrayLike, scores: ArrayLike, y: ArrayLike | None = None, mask: ArrayLike | None = None
+) -> Problem:
+    r"""Problem of one trained vector p that all sequences share: logits are :math:`k_{it}^\top p`.
+
+    The query is the number 1, so that W is the column p, shape (e, 1). Keys and scores are chosen
+    independently: the values are the one-dimensional :math:`x_{it}=y_i\gamma_{it}`, read by the head v = 1
+    (*Max-Margin Token Selection* 2023, section 2).
+
+    Parameters
+    ----------
+    keys : array_like, shape (..., n, T, e)
+        Keys.
+    scores : array_like, shape (..., n, T)
+        Token scores :math:`\gamma_{it}`.
+    y : array_like, shape (..., n), optional
+        Labels, +1 by default. They do not matter to the training of p, since scores include them.
+    mask : array_like of bool, shape (..., n, T), optional
+        True where there is a token.
+
+    Returns
+    -------
+    Problem
+        With ``key_dim`` e and ``query_dim`` 1.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not fit.
+    DataError
+        If values are not finite or labels are not ±1.
+
+    Examples
+    --------
+    >>> prompt_problem(keys=[[[0.0, 1.0], [1.0, 0.0]]], scores=[[1.0, 0.5]]).optimal
+    array([0])
+    """
+    k = as_float(keys, "keys", min_ndim=3, finite=False)
+    n, T = k.shape[-3:-1]
+    gamma = as_float(scores, "scores", last=(n, T), meaning=f"n and T of keys, which have shape {k.shape}")
+    label = np.ones(n) if y is None else as_float(y, "y", last=(n,), meaning="n of keys")
+    return Problem(
+        (label[..., None] * gamma)[..., None],
+        np.ones((n, 1)),
+        label,
+        np.ones(1),
+        mask=mask,  # type: ignore[arg-type]
+        keys=k,
+    )
 
 
 def _checked_sizes(

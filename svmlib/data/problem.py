@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from svmlib.arrays import BoolArray, FloatArray, IntArray, as_float, frozen
+from svmlib.arrays import BoolArray, FloatArray, IntArray, as_float, check_integer, frozen
 from svmlib.compare import token_index
 from svmlib.errors import DataError, ShapeError
 
@@ -20,14 +20,19 @@ __all__ = ["Problem", "check_problem"]
 class Problem:
     r"""Sequences with their queries and labels, and the head that reads the attention output.
 
+    Attention weighs the tokens by :math:`s_i=\mathbb S(K_iWz_i)`, where the rows of :math:`K_i` are the keys:
+    the tokens themselves unless ``keys`` are given. So W has shape (e, q): the width of the keys times that
+    of the queries.
+
     All arrays may carry the same leading batch axes, and one without them is shared by the batch.
 
     Parameters
     ----------
     X : array_like, shape (..., n, T, d)
         Tokens: n sequences of T tokens in d dimensions.
-    z : array_like, shape (..., n, d)
-        Queries.
+    z : array_like, shape (..., n, q)
+        Queries, of any width q; q = d where they are tokens. With q = 1 and z = 1 the matrix W is one column,
+        the vector p of *Max-Margin Token Selection*.
     y : array_like, shape (..., n)
         Labels, each +1 or -1.
     v : array_like, shape (..., d), optional
@@ -36,6 +41,8 @@ class Problem:
         Any other head: maps tensors (..., d) to (...), see :mod:`svmlib.attention`. Exclusive with ``v``.
     mask : array_like of bool, shape (..., n, T), optional
         True where there is a token, for sequences of unequal length. Masked entries of X are set to 0.
+    keys : array_like, shape (..., n, T, e), optional
+        What the logits read, where that differs from the tokens; X by default. Masked entries are set to 0.
 
     Raises
     ------
@@ -59,13 +66,14 @@ class Problem:
     v: FloatArray | None = None
     head: Callable[[Any], Any] | None = field(default=None, kw_only=True)
     mask: BoolArray | None = field(default=None, kw_only=True)
+    keys: Any = field(default=None, kw_only=True)  # an array once the problem is made
 
     def __post_init__(self) -> None:
         x = as_float(self.X, "X", min_ndim=3, finite=False)
         n, T, d = x.shape[-3:]
         if min(n, T, d) < 1:
             raise ShapeError(f"X must have shape (..., n, T, d) with n, T, d >= 1, got {x.shape}.")
-        z = as_float(self.z, "z", last=(n, d), meaning=f"n and d of X, which has shape {x.shape}")
+        z = as_float(self.z, "z", last=(n, None), meaning=f"n of X, which has shape {x.shape}")
         y = as_float(self.y, "y", last=(n,), meaning=f"n of X, which has shape {x.shape}")
         if not np.isin(y, (-1.0, 1.0)).all():
             raise DataError(f"y must hold labels +1 and -1, got the values {np.unique(y)[:5].tolist()}.")
@@ -79,17 +87,27 @@ class Problem:
             )
         elif self.head is not None and not callable(self.head):
             raise DataError(f"head must be callable, (..., d) -> (...), got {type(self.head).__name__}.")
+        if self.keys is not None:
+            meaning = f"n and T of X, which has shape {x.shape}"
+            parts["keys"] = (as_float(self.keys, "keys", last=(n, T, None), finite=False, meaning=meaning), 3)
+        for name in ("z", "keys"):
+            if name in parts and not parts[name][0].shape[-1]:
+                raise ShapeError(f"{name} must have at least one column, got shape {parts[name][0].shape}.")
         if self.mask is not None:
             parts["mask"] = (self._checked_mask(self.mask, n, T), 2)
         batch = self._batch_of(parts)
         full = {k: np.broadcast_to(a, batch + a.shape[a.ndim - own :]) for k, (a, own) in parts.items()}
-        if "mask" in full:
-            full["X"] = np.where(full["mask"][..., None], full["X"], 0.0)
-        as_float(full["X"], "X")
-        for name in ("X", "z", "v"):
+        for name in ("X", "keys"):
+            if name in full:
+                if "mask" in full:
+                    full[name] = np.where(full["mask"][..., None], full[name], 0.0)
+                as_float(full[name], name)
+        for name in ("X", "keys", "z", "v"):
             _check_scale(full.get(name), name)
         for name, value in full.items():
             object.__setattr__(self, name, frozen(value))
+        if self.keys is None:
+            object.__setattr__(self, "keys", self.X)
 
     @staticmethod
     def _checked_mask(mask: ArrayLike, n: int, T: int) -> BoolArray:
@@ -126,6 +144,16 @@ class Problem:
     def d(self) -> int:
         """Dimension of a token."""
         return int(self.X.shape[-1])
+
+    @property
+    def key_dim(self) -> int:
+        """Width e of a key: number of rows of W; d unless keys were given."""
+        return int(self.keys.shape[-1])
+
+    @property
+    def query_dim(self) -> int:
+        """Width q of a query: number of columns of W."""
+        return int(self.z.shape[-1])
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -168,7 +196,7 @@ class Problem:
         return np.asarray((gamma >= best - 1e-14 * scale).sum(-1) > 1)
 
     def differences(self, tokens: ArrayLike | None = None) -> FloatArray:
-        r"""(..., n, T, d) differences :math:`x_{i\alpha_i}-x_{it}`; 0 at masked tokens.
+        r"""(..., n, T, e) differences :math:`k_{i\alpha_i}-k_{it}` of keys; 0 at masked tokens.
 
         Parameters
         ----------
@@ -177,11 +205,11 @@ class Problem:
 
         Returns
         -------
-        ndarray, shape (..., n, T, d)
-            Differences, exact where tokens are near each other.
+        ndarray, shape (..., n, T, e)
+            Differences, exact where keys are near each other.
         """
         index = self.checked_tokens(tokens)
-        delta = np.take_along_axis(self.X, index[..., None, None], axis=-2) - self.X
+        delta = np.take_along_axis(self.keys, index[..., None, None], axis=-2) - self.keys
         return np.where(self.visible[..., None], delta, 0.0)
 
     def checked_tokens(self, tokens: ArrayLike | None = None) -> IntArray:
@@ -228,16 +256,56 @@ class Problem:
             raise ShapeError(f"An index may only pick from the batch axes {batch}, not add to them.")
 
         def of(a: Any, own: int) -> Any:
-            return None if a is None else a.reshape(-1, *a.shape[a.ndim - own :])[picked]
+            return a.reshape(-1, *a.shape[a.ndim - own :])[picked]
 
-        mask = of(self.mask, 2)
-        return Problem(of(self.X, 3), of(self.z, 2), of(self.y, 1), of(self.v, 1), head=self.head, mask=mask)
+        return self._mapped(of)
+
+    def _mapped(self, f: Callable[[Any, int], Any]) -> Problem:
+        """Problem whose arrays are ``f(array, number of its own axes)``."""
+        own = {"X": 3, "z": 2, "y": 1, "v": 1, "mask": 2, "keys": 3}
+        arrays = {k: getattr(self, k) for k in own if getattr(self, k) is not None}
+        if self.keys is self.X:
+            del arrays["keys"]
+        return Problem(**{k: f(a, own[k]) for k, a in arrays.items()}, head=self.head)
+
+    def flat(self) -> Problem:
+        """Return the problem with all batch axes made into one, of length 1 for a single problem."""
+        return self._mapped(lambda a, own: a.reshape(-1, *a.shape[a.ndim - own :]))
+
+    def expand(self, *shape: int) -> Problem:
+        """Repeat the problem along new batch axes in front: one copy for each of many starts.
+
+        Parameters
+        ----------
+        *shape : int
+            Lengths of the new axes.
+
+        Returns
+        -------
+        Problem
+            With batch shape ``shape + batch_shape``.
+
+        Raises
+        ------
+        ShapeError
+            If a length is not a positive integer.
+
+        Examples
+        --------
+        >>> import svmlib as sv
+        >>> sv.data.planar(1).expand(100)
+        Problem(n=2, T=3, d=2, batch (100,), linear head)
+        """
+        new = tuple(check_integer(s, "Each length of shape") for s in shape)
+        return self._mapped(lambda a, own: np.broadcast_to(a, new + a.shape))
 
     def __repr__(self) -> str:
         head = "linear head" if self.v is not None else "no head" if self.head is None else "head"
         batch = f", batch {self.batch_shape}" if self.batch_shape else ""
         mask = ", masked" if self.mask is not None else ""
-        return f"Problem(n={self.n}, T={self.T}, d={self.d}{batch}, {head}{mask})"
+        keys = "" if self.keys is self.X else f", keys of width {self.key_dim}"
+        keys += "" if self.query_dim == self.key_dim else f", queries of width {self.query_dim}"
+        return f"Problem(n={self.n}, T={self.T}, d={self.d}{batch}, {head}{mask}{keys})"
 
 
 def _check_scale(a: FloatArray | None, name: str) -> None:

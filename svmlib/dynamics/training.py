@@ -38,7 +38,7 @@ class Run:
     steps: IntArray
     """(r,) numbers of completed steps at which something was recorded."""
     W: FloatArray
-    """(..., r, d, d) attention matrices; K Q^T for factors."""
+    """(..., r, e, q) attention matrices: e and q are the widths of keys and queries; K Q^T for factors."""
     loss: FloatArray
     """(..., r) training loss."""
     gap: FloatArray
@@ -112,7 +112,7 @@ class _DirectState:
     # W is never formed while training: the layer needs P_i = W z_i only, and W itself is
     # W(0) + sum_i S_i z_i', where S accumulates the steps.
     def __init__(self, layer: Layer, weights: Direct, device: str) -> None:
-        start = np.asarray(weights.W).reshape(-1, layer.d, layer.d)
+        start = np.asarray(weights.W).reshape(-1, *np.shape(weights.W)[-2:])
         self.layer, self.start = layer, to_tensor(start.transpose(1, 2, 0), device)
         self.P = (self.start[:, :, None] * layer.z).sum(1)
         self.sum = torch.zeros_like(self.P)
@@ -138,7 +138,7 @@ class _FactoredState:
     def __init__(self, layer: Layer, weights: Factored, device: str) -> None:
         self.layer = layer
         self.K, self.start = (
-            to_tensor(np.asarray(a).reshape(-1, layer.d, np.shape(a)[-1]).transpose(1, 2, 0), device)
+            to_tensor(np.asarray(a).reshape(-1, *np.shape(a)[-2:]).transpose(1, 2, 0), device)
             for a in weights
         )
         self.q = (self.start[:, :, None] * layer.z[:, None]).sum(0)  # (m, n, B)
@@ -168,7 +168,7 @@ def _chunk_size(problem: Problem, weights: Weights, device: str) -> int:
     if problem.head is not None:
         return 1 << 62  # a head may hold parameters of its own for every instance
     width = int(np.shape(weights[-1])[-1])
-    largest = problem.n * problem.d * max(problem.T, problem.n, width)
+    largest = problem.n * problem.key_dim * max(problem.T, problem.n, width)
     return max(1, (CUDA_WORKSPACE if device.startswith("cuda") else CPU_WORKSPACE) // largest)
 
 
@@ -248,14 +248,7 @@ def train(
     if B == 0:
         raise ShapeError("The batch of this problem is empty: there is nothing to train.")
     chosen = resolve_device(device, B)
-    flat = Problem(
-        problem.X.reshape(-1, problem.n, problem.T, problem.d),
-        problem.z.reshape(-1, problem.n, problem.d),
-        problem.y.reshape(-1, problem.n),
-        None if problem.v is None else problem.v.reshape(-1, problem.d),
-        head=problem.head,
-        mask=None if problem.mask is None else problem.mask.reshape(-1, problem.n, problem.T),
-    )
+    flat = problem.flat()
     blocks = [np.asarray(w).reshape(-1, *np.shape(w)[-2:]) for w in weights]
     chunk = min(B, _chunk_size(problem, weights, chosen)) or 1
     parts = []

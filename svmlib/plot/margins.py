@@ -165,7 +165,7 @@ def token_margins(
     sequence = position(sequence, "sequence", problem.n, "sequences")
     best = int(problem.checked_tokens(selected)[sequence])
     seen = problem.visible[sequence]
-    q = as_float(W, "W", ndim=2, last=(2, 2)) @ problem.z[sequence]
+    q = as_float(W, "W", ndim=2, last=(2, problem.query_dim)) @ problem.z[sequence]
     if not q.any():
         raise DataError(f"W maps the query of sequence {sequence} to 0: it has no level lines to draw.")
     rings = (
@@ -180,9 +180,9 @@ def token_margins(
         )
     )
     return margin_picture(
-        problem.X[sequence][seen],
+        problem.keys[sequence][seen],
         q,
-        0.5 - float(q @ problem.X[sequence, best]),
+        0.5 - float(q @ problem.keys[sequence, best]),
         y=np.where(np.arange(problem.T) == best, 1.0, -1.0)[seen],
         support=None if rings is None else rings[sequence][seen],
         levels=(-0.5, 0.0, 0.5),

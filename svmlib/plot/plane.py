@@ -43,9 +43,9 @@ def frame(ax: Axes, points: FloatArray) -> None:
 
 def planar(problem: Problem, what: str) -> None:
     check_problem(problem)
-    if problem.d != 2 or problem.batch_shape:
+    if problem.key_dim != 2 or problem.batch_shape:
         raise ShapeError(
-            f"{what} draws one problem with d=2, got d={problem.d} and batch {problem.batch_shape}. "
+            f"{what} draws one problem with d=2, got d={problem.key_dim} and batch {problem.batch_shape}. "
             "Pick one with p[i], or project it first."
         )
 
@@ -66,6 +66,8 @@ def tokens(
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the tokens of a planar problem: one marker a sequence, a star where a token is selected.
+
+    Where the problem has keys of its own, they are what is drawn.
 
     Parameters
     ----------
@@ -98,7 +100,7 @@ def tokens(
     for i in range(problem.n):
         others = problem.visible[i].copy()
         others[stars[i]] = False
-        x = problem.X[i]
+        x = problem.keys[i]
         ax.plot(
             *x[others].T,
             linestyle="none",
@@ -108,7 +110,7 @@ def tokens(
             markersize=6,
             label=f"tokens of sequence {i + 1}",
         )
-    best = problem.X[np.arange(problem.n), stars]
+    best = problem.keys[np.arange(problem.n), stars]
     star = "optimal token" if selected is None else "selected token"
     ax.plot(
         *best.T,
@@ -128,7 +130,7 @@ def tokens(
             beyond = 10 * z / (np.hypot(*z) or 1.0)
             _name(ax, f"$z_{{{i + 1}}}$", z, COLORS["query"], tuple(beyond), ha="center", va="center")
     if equal:
-        frame(ax, np.r_[problem.X[problem.visible], problem.z if queries else np.zeros((0, 2))])
+        frame(ax, np.r_[problem.keys[problem.visible], problem.z if queries else np.zeros((0, 2))])
     legend(ax, above=True)
     return ax
 

@@ -99,10 +99,18 @@ def test_weights_start_where_they_say():
 @pytest.mark.parametrize(
     ("weights", "error", "message"),
     [
-        (attention.Direct(np.zeros((5, 5))), ShapeError, r"W must end in axes of sizes \(6, 6\), got"),
+        (
+            attention.Direct(np.zeros((5, 5))),
+            ShapeError,
+            r"W must end in axes of sizes \(6, 6\), as keys of width 6 and ",
+        ),
         (attention.Direct(np.zeros((2, 6, 6))), ShapeError, r"W must have the batch axes .*, \(3,\)"),
         (attention.Direct(np.full((6, 6), np.nan)), DataError, "W must be finite"),
-        (attention.Factored(np.zeros((6, 2)), np.zeros((6, 3))), ShapeError, "K and Q must have one shape"),
+        (
+            attention.Factored(np.zeros((6, 2)), np.zeros((6, 3))),
+            ShapeError,
+            "K and Q must have one width m",
+        ),
         (np.zeros((6, 6)), DataError, r"weights must be Direct\(W\) or Factored\(K, Q\), got ndarray"),
     ],
 )
@@ -160,9 +168,9 @@ def test_heads_without_a_gradient():
 
 
 def test_weights_that_do_not_fit():
-    with pytest.raises(ShapeError, match="K and Q must have one shape"):
+    with pytest.raises(ShapeError, match=r"K and Q must have shapes \(..., e, m\) and \(..., q, m\), got"):
         attention.logits(P, attention.Factored(np.zeros((6, 2)), np.zeros((6, 3))))
-    with pytest.raises(ShapeError, match=r"W must have shape \(..., d, d\) or \(..., r, d, d\)"):
+    with pytest.raises(ShapeError, match=r"W must have shape \(..., e, q\) or \(..., r, e, q\)"):
         attention.loss(P, np.zeros((2, 5, 3, 6, 6)))
     with pytest.raises(DataError, match="logits overflow float64"):
         attention.probabilities(P, np.full((6, 6), 1e308))
@@ -172,3 +180,27 @@ def test_weights_that_do_not_fit():
     for bad in ({"m": 0}, {"m": 1.5}, {"seed": -1}, {"seed": None}):
         with pytest.raises(ShapeError, match="must be"):
             attention.Factored.random(P, **bad)
+
+
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+def test_keys_and_queries_of_their_own_width(head):
+    # logits k' W z with keys, values and queries of three widths, against autograd of the plain formula
+    rng = np.random.default_rng(0)
+    X, keys, z = rng.normal(size=(4, 5, 3)), rng.normal(size=(4, 5, 6)), rng.normal(size=(4, 2))
+    y, v, V = np.array([1.0, -1.0, -1.0, 1.0]), rng.normal(size=3), rng.normal(size=(3, 7))
+    psi = (lambda u: u @ torch.tensor(v)) if head == "linear" else attention.mlp(V)
+    reads = {"v": v} if head == "linear" else {"head": psi}
+    p = data.Problem(X, z, y, keys=keys, **reads)
+    K, Q = rng.normal(size=(6, 4)), rng.normal(size=(2, 4))
+    tK, tQ = torch.tensor(K, requires_grad=True), torch.tensor(Q, requires_grad=True)
+    a = torch.einsum("ntd,de,ne->nt", torch.tensor(keys), tK @ tQ.T, torch.tensor(z))
+    u = torch.einsum("nt,ntd->nd", a.softmax(-1), torch.tensor(X))
+    value = torch.nn.functional.softplus(-torch.tensor(y) * psi(u)).mean()
+    value.backward()
+    weights = attention.Factored(K, Q)
+    np.testing.assert_allclose(attention.loss(p, weights), value.item(), rtol=1e-13)
+    got = attention.gradient(p, weights)
+    np.testing.assert_allclose(got.K, tK.grad.numpy(), rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(got.Q, tQ.grad.numpy(), rtol=1e-10, atol=1e-13)
+    W = attention.gradient(p, attention.Direct(K @ Q.T)).W
+    np.testing.assert_allclose(W @ Q, got.K, rtol=1e-10, atol=1e-13)

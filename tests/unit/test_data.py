@@ -65,11 +65,19 @@ def test_tie_and_duplicate_of_the_best_token():
         ({"X": np.zeros((2, 0, 2))}, ShapeError, "n, T, d >= 1"),
         ({"X": np.full((2, 3, 2), np.nan)}, DataError, "X must be finite, but 12 of its 12 entries"),
         (
-            {"z": np.ones((2, 3))},
+            {"z": np.ones((3, 2))},
             ShapeError,
-            r"z must end in axes of sizes \(2, 2\), n and d of X, which has .*, got shape \(2, 3\)",
+            r"z must end in axes of sizes \(2, any\), n of X, which has .*, got shape \(3, 2\)",
         ),
         ({"z": np.full((2, 2), np.inf)}, DataError, "z must be finite"),
+        ({"z": np.ones((2, 0))}, ShapeError, r"z must have at least one column, got shape \(2, 0\)"),
+        (
+            {"keys": np.ones((2, 2, 2))},
+            ShapeError,
+            r"keys must end in axes of sizes \(2, 3, any\), n and T of X, .*, got shape \(2, 2, 2\)",
+        ),
+        ({"keys": np.full((2, 3, 4), np.nan)}, DataError, "keys must be finite, but 24 of its 24"),
+        ({"keys": np.ones((2, 3, 0))}, ShapeError, "keys must have at least one column"),
         ({"y": [1, 0]}, DataError, r"y must hold labels \+1 and -1, got the values \[0.0, 1.0\]"),
         ({"y": [1, 1, 1]}, ShapeError, r"y must end in axes of sizes \(2\)"),
         ({"v": np.ones(3)}, ShapeError, r"v must end in axes of sizes \(2\), d of X.*, got shape \(3,\)"),
@@ -191,3 +199,55 @@ def test_bad_sizes_and_seeds(make):
     with pytest.raises(ShapeError, match="batch must be a positive integer, got 0"):
         make(2, 2, 3, batch=0)
     make(2, 2, 3, seed=np.int64(3))
+
+
+def test_keys_are_the_tokens_unless_given():
+    p = data.Problem(X, z, y, v)
+    assert p.keys is p.X
+    assert (p.key_dim, p.query_dim) == (2, 2)
+    keys = np.arange(18.0).reshape(2, 3, 3)
+    other = data.Problem(X, np.ones((2, 5)), y, v, keys=keys)
+    assert (other.d, other.key_dim, other.query_dim) == (2, 3, 5)
+    np.testing.assert_array_equal(other.differences([1, 2])[0, 2], keys[0, 1] - keys[0, 2])
+    np.testing.assert_array_equal(other.scores, p.scores)
+    assert repr(other) == "Problem(n=2, T=3, d=2, linear head, keys of width 3, queries of width 5)"
+    with pytest.raises(ValueError, match="read-only"):
+        other.keys[0] = 0.0
+
+
+def test_masked_keys_may_hold_anything():
+    keys = np.ones((2, 3, 1))
+    keys[0, 2] = np.inf
+    p = data.Problem(X, z, y, v, keys=keys, mask=[[True, True, False], [True, True, True]])
+    assert p.keys[0, 2] == 0.0
+    assert not p.differences([0, 0])[0, 2].any()
+
+
+def test_picking_and_repeating_keep_every_array():
+    rng = np.random.default_rng(0)
+    mask = np.array([[True, True, False], [True, True, True]])
+    p = data.Problem(rng.normal(size=(4, 2, 3, 2)), z, y, v, keys=rng.normal(size=(4, 2, 3, 5)), mask=mask)
+    np.testing.assert_array_equal(p[2].keys, p.keys[2])
+    many = p[2].expand(3, 2)
+    assert many.batch_shape == (3, 2)
+    for name in ("X", "z", "y", "v", "mask", "keys"):
+        np.testing.assert_array_equal(getattr(many, name)[2, 1], getattr(p, name)[2])
+    flat = many.flat()
+    assert flat.batch_shape == (6,)
+    np.testing.assert_array_equal(flat.keys[5], p.keys[2])
+    assert data.planar(1).expand(2).keys.shape == (2, 2, 3, 2)
+    assert data.planar(1).flat().batch_shape == (1,)
+    with pytest.raises(ShapeError, match="Each length of shape"):
+        p.expand(0)
+
+
+def test_prompt_problem_has_the_scores_that_it_is_given():
+    rng = np.random.default_rng(1)
+    keys, scores = rng.normal(size=(3, 4, 2)), rng.normal(size=(3, 4))
+    for label in (None, [1, -1, -1]):
+        p = data.prompt_problem(keys, scores, label)
+        np.testing.assert_array_equal(p.scores, scores)
+        np.testing.assert_array_equal(p.keys, keys)
+        assert (p.d, p.key_dim, p.query_dim) == (1, 2, 1)
+    with pytest.raises(ShapeError, match=r"scores must end in axes of sizes \(3, 4\)"):
+        data.prompt_problem(keys, scores[:, :3])

@@ -230,3 +230,25 @@ def test_rules_problems_and_empty_batches_are_checked():
         dynamics.train(p.X, start, RULE, 5)
     with pytest.raises(ShapeError, match="batch of this problem is empty"):
         dynamics.train(p[:0], attention.Direct.zeros(p[:0]), RULE, 5)
+
+
+def test_a_scalar_query_trains_a_vector():
+    # P2's single input: normalised steps on p, written out here with the textbook gradient
+    keys = np.array([[[-0.1, 1.0], [1.0, 0.0], [0.0, 0.0]]])
+    scores = np.array([[1.0, 0.9, 0.0]])
+    p = data.prompt_problem(keys, scores)
+    starts = np.array([[0.0, 1.0], [0.0, -1.5]])
+    weights = attention.Direct(starts[:, :, None])
+    run = dynamics.train(p.expand(2), weights, dynamics.normalized(0.1), 40)
+    for start, got in zip(starts, run.W[:, -1, :, 0], strict=True):
+        q = start.copy()
+        for _ in range(40):
+            s = np.exp(keys[0] @ q)
+            s /= s.sum()
+            g = keys[0].T @ (s * (scores[0] - s @ scores[0]))
+            q += 0.1 * g / np.linalg.norm(g)
+        np.testing.assert_allclose(got, q, rtol=1e-11)
+    factored = attention.Factored.random(p.expand(2), m=3)
+    assert [b.shape for b in factored] == [(2, 2, 3), (2, 1, 3)]
+    trained = dynamics.train(p.expand(2), factored, dynamics.normalized(0.1), 10)
+    assert trained.W.shape[-2:] == (2, 1)
