@@ -29,6 +29,8 @@ from .rules import Rule
 CPU_WORKSPACE = 1 << 17  # doubles of the largest temporary: what a core's cache holds
 CUDA_WORKSPACE = 1 << 26
 CHECK_EVERY = 100  # steps between two looks for NaN
+WIDE = 256  # entries of a matrix from which on copies for a batched matrix product pay, given COLUMNS
+COLUMNS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,6 +135,13 @@ class _DirectState:
         return Direct(W.permute(2, 0, 1).cpu().numpy())
 
 
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix products (p, r, B) times (r, n, B), instance by instance."""
+    if a.shape[0] * a.shape[1] < WIDE or b.shape[1] < COLUMNS:
+        return (a[:, :, None] * b).sum(1)
+    return torch.bmm(a.permute(2, 0, 1), b.permute(2, 0, 1)).permute(1, 2, 0).contiguous()
+
+
 class _FactoredState:
     # The same for (K, Q): the layer needs q_i = Q' z_i only.
     def __init__(self, layer: Layer, weights: Factored, device: str) -> None:
@@ -141,15 +150,15 @@ class _FactoredState:
             to_tensor(np.asarray(a).reshape(-1, *np.shape(a)[-2:]).transpose(1, 2, 0), device)
             for a in weights
         )
-        self.q = (self.start[:, :, None] * layer.z[:, None]).sum(0)  # (m, n, B)
+        self.q = _product(self.start.transpose(0, 1), layer.z)  # (m, n, B)
         self.sum = torch.zeros_like(self.q)
 
     def mapped(self) -> Tensor:
-        return (self.K[:, :, None] * self.q).sum(1)
+        return _product(self.K, self.q)
 
     def step(self, rows: Tensor, log_scale: Tensor, rule: Rule, state: Any) -> Any:
-        grad_K = (rows[:, None] * self.q).sum(2)
-        pulled = (self.K[:, :, None] * rows[:, None]).sum(0)  # K' r_i; grad_Q = sum_i z_i (K' r_i)'
+        grad_K = _product(rows, self.q.transpose(0, 1))
+        pulled = _product(self.K.transpose(0, 1), rows)  # K' r_i; grad_Q = sum_i z_i (K' r_i)'
         seen = (pulled[:, :, None] * self.layer.gram).sum(1)
         size_Q = (pulled * seen).sum((0, 1)).clamp_min(0.0).sqrt()
         size_K = grad_K.square().sum((0, 1)).sqrt()

@@ -252,3 +252,15 @@ def test_a_scalar_query_trains_a_vector():
     assert [b.shape for b in factored] == [(2, 2, 3), (2, 1, 3)]
     trained = dynamics.train(p.expand(2), factored, dynamics.normalized(0.1), 10)
     assert trained.W.shape[-2:] == (2, 1)
+
+
+@pytest.mark.parametrize(("n", "d"), [(20, 17), (3, 5)])
+def test_both_ways_to_multiply_matrices_train_alike(n, d, monkeypatch):
+    p = data.random_problem(n, 4, d, batch=3)
+    start = attention.Factored.random(p)
+    runs = []
+    for wide, columns in ((1, 1), (10**9, 1)):
+        monkeypatch.setattr(dynamics.training, "WIDE", wide)
+        monkeypatch.setattr(dynamics.training, "COLUMNS", columns)
+        runs.append(dynamics.train(p, start, dynamics.normalized(0.1), 20))
+    np.testing.assert_allclose(runs[0].W, runs[1].W, rtol=1e-9, atol=1e-12)
