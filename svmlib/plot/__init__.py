@@ -10,7 +10,7 @@ Functions draw on ``ax``, or on a new figure where it is left out, and return th
 
 from __future__ import annotations
 
-from .curves import band, bars, curve, histogram, matrix, power_guide, scatter
+from .curves import band, bars, curve, histogram, matrix, power_guide, scatter, shares
 from .margins import margin_picture, token_margins
 from .plane import paths, planar_paths, rays, simplex, tokens
 from .style import COLORS, STYLES, Style, figure, legend, png
@@ -33,6 +33,7 @@ __all__ = [
     "power_guide",
     "rays",
     "scatter",
+    "shares",
     "simplex",
     "token_margins",
     "tokens",

@@ -90,6 +90,9 @@ def curve(
     return ax
 
 
+_SPREADS = {"std": "mean ± 1 std", "error": "mean ± 1 standard error", "quartiles": "median and quartiles"}
+
+
 def band(
     x: ArrayLike,
     Y: ArrayLike,
@@ -110,8 +113,9 @@ def band(
     color, label, ax
         As for :func:`curve`.
     spread : str
-        "std": the mean, and one standard deviation to both sides. "quartiles": the median, and the
-        middle half of the runs; right for logarithmic axes.
+        "std": the mean, and one standard deviation to both sides. "error": the mean, and one standard
+        error to both sides, for shares of runs. "quartiles": the median, and the middle half of the runs;
+        right for logarithmic axes.
 
     Returns
     -------
@@ -127,24 +131,24 @@ def band(
     """
     values = _without_infinity(as_float(Y, "Y", ndim=2, finite=False), "Y")
     steps = _abscissa(x, "x", "a row of Y", values.shape[1])
-    spread = choice(spread, "spread", ("std", "quartiles"))
+    spread = choice(spread, "spread", tuple(_SPREADS))
     known = np.isfinite(values)
     if not known.any():
         raise DataError(f"Y, of shape {values.shape}, has no finite entry to draw.")
     summary = np.full((3, len(steps)), np.nan)
     for k in np.flatnonzero(known.any(axis=0)):
         column = values[known[:, k], k]
-        if spread == "std":
-            middle, width = column.mean(), column.std()
-            summary[:, k] = middle - width, middle, middle + width
-        else:
+        if spread == "quartiles":
             summary[:, k] = np.quantile(column, (0.25, 0.5, 0.75))
+        else:
+            width = column.std() / (np.sqrt(len(column)) if spread == "error" else 1.0)
+            summary[:, k] = column.mean() + width * np.array([-1.0, 0.0, 1.0])
     ax = axes_or_new(ax)
     ax.fill_between(steps, summary[0], summary[2], color=style(color).color, alpha=0.18, linewidth=0)
     ax.plot(steps, summary[1], label=label, **_look(color, len(steps)))
     runs, total = int(known.any(axis=1).sum()), len(values)
     count = f"{runs} runs" if runs == total else f"{runs} of {total} runs"
-    legend(ax, title=f"{'mean ± 1 std' if spread == 'std' else 'median and quartiles'}, {count}")
+    legend(ax, title=f"{_SPREADS[spread]}, {count}")
     return ax
 
 
@@ -323,6 +327,68 @@ def bars(
         ax.bar(t, height, width=0.7, color=face, edgecolor="white", hatch="//" if chosen else "", linewidth=0)
     ax.set_xticks(range(T), ticks)
     ax.grid(visible=False, axis="x")
+    return ax
+
+
+def shares(
+    names: list[str],
+    parts: ArrayLike,
+    kinds: list[str],
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw shares that add up to one as stacked bars, each kind in its own grey level and hatch.
+
+    Parameters
+    ----------
+    names : list of str
+        One name a bar.
+    parts : array_like, shape (kinds, bars)
+        Shares, each column with sum 1.
+    kinds : list of str
+        Names of the kinds, from the bottom of a bar to its top; at most 4.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+        Where it was drawn.
+
+    Raises
+    ------
+    ShapeError
+        If the sizes do not fit.
+    DataError
+        If a share is negative or a column does not add up to 1.
+    """
+    values = filled(parts, "parts", "kinds by bars", ndim=2)
+    looks = (("opt", ""), ("token", "//"), ("negative", "xx"), ("#E0E0E0", ""))
+    if len(values) > len(looks):
+        raise ShapeError(f"parts may have at most {len(looks)} kinds, got {len(values)}.")
+    labels = entries(kinds, "kinds", len(values), "one for each row of parts")
+    ticks = entries(names, "names", values.shape[1], "one for each column of parts")
+    if values.min() < 0 or not np.allclose(values.sum(0), 1.0):
+        raise DataError("parts must hold shares: not negative, and each column with sum 1.")
+    ax = axes_or_new(ax)
+    bottom = np.zeros(values.shape[1])
+    for row, (color, hatch), label in zip(values, looks, labels, strict=False):
+        face = style(color).color
+        ax.bar(
+            ticks,
+            row,
+            bottom=bottom,
+            width=0.75,
+            color=face,
+            edgecolor="white",
+            hatch=hatch,
+            linewidth=0,
+            label=label,
+        )
+        bottom += row
+    ax.set_ylim(0, 1)
+    ax.grid(visible=False, axis="x")
+    legend(ax, above=True)
     return ax
 
 

@@ -380,3 +380,26 @@ def test_shapes_that_do_not_fit_are_named(call, name):
 def test_values_that_do_not_fit_are_named(call, message):
     with pytest.raises(DataError, match=message):
         call()
+
+
+def test_band_of_standard_errors():
+    hits = np.zeros((400, 2))
+    hits[:100, 1] = 1.0
+    ax = plot.band([1, 2], hits, spread="error", label="global")
+    low, high = ax.collections[0].get_datalim(ax.transData).intervaly
+    np.testing.assert_allclose((low, high), (0.0, 0.25 + np.sqrt(0.25 * 0.75 / 400)))
+    assert "standard error" in ax.get_legend().get_title().get_text()
+
+
+def test_shares_are_stacked():
+    ax = plot.shares(["2", "3"], [[0.25, 1.0], [0.75, 0.0]], ["global", "local"])
+    tops = [bar.get_y() + bar.get_height() for bar in ax.patches]
+    np.testing.assert_allclose(tops, [0.25, 1.0, 1.0, 1.0])
+    for bad, error, message in (
+        ([[0.5, 0.5]], DataError, "each column with sum 1"),
+        ([[1.5, 1.0], [-0.5, 0.0]], DataError, "not negative"),
+    ):
+        with pytest.raises(error, match=message):
+            plot.shares(["2", "3"], bad, ["a", "b"][: len(bad)])
+    with pytest.raises(ShapeError, match="kinds must have 2 entries"):
+        plot.shares(["2"], [[1.0], [0.0]], ["a"])
