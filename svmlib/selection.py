@@ -80,8 +80,8 @@ def locally_optimal(problem: Problem, svm: AttentionSVM, rtol: float = 1e-3) -> 
     svm : AttentionSVM
         Solution for this problem and the selected tokens.
     rtol : float
-        Margin above 1 up to which a token is a neighbour. Report it: with ties among the constraints the
-        answer depends on it.
+        How far above its right-hand side, 1 or 0 where it is relaxed, a margin may lie for the token to be a
+        neighbour. Report it: with ties among the constraints the answer depends on it.
 
     Returns
     -------
@@ -112,7 +112,8 @@ def locally_optimal(problem: Problem, svm: AttentionSVM, rtol: float = 1e-3) -> 
     scores = np.where(problem.visible, problem.scores, 0.0)
     chosen = np.take_along_axis(scores, svm.tokens[..., None], axis=-1)
     scale = np.abs(scores).max(-1, keepdims=True)
-    near = svm.constrained & (margins(svm.W, problem.keys, problem.z, svm.tokens) < 1.0 + rtol)
+    asked = svm.required[..., None].astype(float)  # relaxed sequences ask for margin 0 only
+    near = svm.constrained & (margins(svm.W, problem.keys, problem.z, svm.tokens) < asked + rtol)
     beaten = scores < chosen - 1e-14 * scale
     return np.asarray((beaten | ~near).all(axis=(-2, -1)) & svm.solved)
 

@@ -1,4 +1,4 @@
-"""Hard-margin programs: the attention SVM for the Frobenius and the nuclear norm, and the classical SVM.
+"""Hard-margin programs: the attention SVM for the Frobenius and the nuclear norm, and vector programs.
 
 Each solution comes with a certificate computed here from its primal and its dual point.
 """
@@ -7,6 +7,7 @@ from .classical import hard_margin
 from .conic import attention_svm_conic
 from .programs import attention_svm, feasible
 from .records import AttentionSVM, Certificate, HardMargin
+from .vectors import token_svm, value_svm
 
 __all__ = [
     "AttentionSVM",
@@ -16,4 +17,6 @@ __all__ = [
     "attention_svm_conic",
     "feasible",
     "hard_margin",
+    "token_svm",
+    "value_svm",
 ]

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from svmlib import compare
 from svmlib.arrays import frozen
 from svmlib.data import Problem
-from svmlib.errors import DataError, InfeasibleError, ShapeError, SolverError
+from svmlib.errors import InfeasibleError, ShapeError, SolverError
 
+from .arguments import checked_norm, constraints, named
 from .records import CERTIFIED, SUPPORT_TOLERANCE, AttentionSVM, Certificate, attention_certificate, require
 
 __all__ = ["attention_svm_conic"]
@@ -22,7 +23,12 @@ __all__ = ["attention_svm_conic"]
 _ACCEPTED = 1e-6
 
 
-def attention_svm_conic(problem: Problem, tokens: ArrayLike | None = None, norm: str = "fro") -> AttentionSVM:
+def attention_svm_conic(
+    problem: Problem,
+    tokens: ArrayLike | None = None,
+    norm: str = "fro",
+    relaxed: ArrayLike | None = None,
+) -> AttentionSVM:
     r"""Solve the attention SVM of one problem with cvxpy and Clarabel, a constraint for each token.
 
     Meant for comparison with :func:`attention_svm`, which is faster and more accurate. Infeasibility is the
@@ -36,6 +42,8 @@ def attention_svm_conic(problem: Problem, tokens: ArrayLike | None = None, norm:
         Selected tokens; ``problem.optimal`` by default.
     norm : str
         "fro" (Frobenius) or "nuc" (nuclear).
+    relaxed : array_like of bool, shape (n,), optional
+        Sequences whose margins need only be at least 0; none by default.
 
     Returns
     -------
@@ -49,17 +57,16 @@ def attention_svm_conic(problem: Problem, tokens: ArrayLike | None = None, norm:
     SolverError
         If it reports failure, or its point is not within 1e-6 of optimal.
     DataError
-        If ``problem`` is none, ``norm`` is unknown or a masked token is selected.
+        If ``problem`` is none, ``norm`` is unknown, ``relaxed`` is not boolean or a masked token is selected.
     ShapeError
-        If the problem has batch axes or ``tokens`` does not fit.
+        If the problem has batch axes, or ``tokens`` or ``relaxed`` does not fit.
 
     Notes
     -----
     *Transformers as Support Vector Machines* (2023), (Att-SVM).
     """
     require(problem, Problem, "problem")
-    if not isinstance(norm, str) or norm not in ("fro", "nuc"):
-        raise DataError(f'norm must be "fro" or "nuc", got {norm!r}.')
+    checked_norm(norm)
     if problem.batch_shape:
         raise ShapeError(
             f"attention_svm_conic takes one problem, got a batch of shape {problem.batch_shape}: index it, "
@@ -67,16 +74,16 @@ def attention_svm_conic(problem: Problem, tokens: ArrayLike | None = None, norm:
         )
     import cvxpy as cp
 
-    index = problem.checked_tokens(tokens)
-    delta, z, d = problem.differences(index), problem.z, problem.d
-    constrained = problem.visible & (np.arange(problem.T) != index[:, None])
-    multipliers, W = np.zeros(constrained.shape), cp.Variable((d, d))
-    pairs = np.argwhere(constrained)
-    constraints = [delta[i, t] @ W @ z[i] >= 1 for i, t in pairs]
+    index, delta, z, constrained, required = constraints(problem, tokens, relaxed)
+    multipliers, W = np.zeros(constrained.shape), cp.Variable((delta.shape[-1], z.shape[-1]))
+    # where only relaxed margins are left, W = 0 meets them, but no solver meets it to a relative accuracy
+    asked = (constrained & required[:, None]).any()
+    pairs = np.argwhere(constrained & asked)
+    each = [delta[i, t] @ W @ z[i] >= float(required[i]) for i, t in pairs]
     objective = 0.5 * cp.sum_squares(W) if norm == "fro" else cp.normNuc(W)
-    program = cp.Problem(cp.Minimize(objective), constraints)
+    program = cp.Problem(cp.Minimize(objective), each)
     tight = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
-    sizes = f"(n={problem.n}, T={problem.T}, d={d})"
+    sizes = named(problem, 0, delta.shape[-1])[1:]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "may be inaccurate": the certificate measures how inaccurate
         try:
@@ -91,9 +98,11 @@ def attention_svm_conic(problem: Problem, tokens: ArrayLike | None = None, norm:
     if W.value is None:
         raise SolverError(f"Clarabel found no solution of the attention SVM {sizes}: {program.status}.")
     solution = np.asarray(W.value)
-    for (i, t), constraint in zip(pairs, constraints, strict=True):
+    for (i, t), constraint in zip(pairs, each, strict=True):
         multipliers[i, t] = float(constraint.dual_value)
-    certificate, value, margins = attention_certificate(solution, multipliers, delta, z, constrained, norm)
+    certificate, value, slack = attention_certificate(
+        solution, multipliers, delta, z, constrained, required, norm
+    )
     worst = float(certificate.worst)
     if not worst <= _ACCEPTED:
         raise SolverError(
@@ -104,10 +113,11 @@ def attention_svm_conic(problem: Problem, tokens: ArrayLike | None = None, norm:
         W=frozen(solution),
         value=frozen(value),
         rank=frozen(np.asarray(compare.rank(solution) if worst <= CERTIFIED else -1, dtype=np.int64)),
-        support=frozen(margins < 1.0 + SUPPORT_TOLERANCE),
+        support=frozen(slack < SUPPORT_TOLERANCE),
         multipliers=frozen(multipliers),
         tokens=frozen(index),
         constrained=frozen(constrained),
+        required=frozen(required),
         norm=norm,
         feasible=frozen(np.asarray(True)),
         certificate=Certificate(*map(frozen, (certificate.primal, certificate.dual, certificate.gap))),

@@ -11,62 +11,82 @@ from svmlib import norms
 from svmlib.arrays import BoolArray, FloatArray
 
 from .least_distance import LeastDistance, least_distance
-from .nuclear import nuclear_programs
+from .nuclear import Program, nuclear_programs
 
-__all__ = ["Features", "nearest", "nuclear_points"]
+__all__ = ["Features", "nearest", "nuclear_points", "unit"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    r"""The m constraints of one problem: :math:`\langle\delta_sq_s^\top,W\rangle\ge1/\text{length}_s`.
+    r"""The m constraints of one problem: :math:`\langle\delta_sq_s^\top,W\rangle\ge1/\text{length}_s` or 0.
 
     Attributes
     ----------
     index : pair of ndarray of int, shape (m,)
         Sequence and token of each constraint.
-    delta : ndarray, shape (m, d)
-        Unit token differences; zero rows stay zero.
-    query : ndarray, shape (m, d)
+    delta : ndarray, shape (m, e)
+        Unit key differences; zero rows stay zero.
+    query : ndarray, shape (m, q)
         Unit queries; zero rows stay zero.
     length : ndarray, shape (m,)
         Product of the two lengths.
+    required : ndarray of bool, shape (m,)
+        Whether the margin is to be 1; 0 is enough elsewhere.
     """
 
     index: tuple[NDArray[np.intp], NDArray[np.intp]]
     delta: FloatArray
     query: FloatArray
     length: FloatArray
+    required: BoolArray
 
     @classmethod
-    def of(cls, delta: FloatArray, z: FloatArray, constrained: BoolArray) -> Features:
+    def of(cls, delta: FloatArray, z: FloatArray, constrained: BoolArray, required: BoolArray) -> Features:
         """Collect the constraints of one problem.
 
         Parameters
         ----------
-        delta : ndarray, shape (n, T, d)
-            Token differences.
-        z : ndarray, shape (n, d)
+        delta : ndarray, shape (n, T, e)
+            Key differences.
+        z : ndarray, shape (n, q)
             Queries.
         constrained : ndarray of bool, shape (n, T)
             Which tokens carry a constraint.
+        required : ndarray of bool, shape (n,)
+            Sequences whose margins are to be 1; 0 is enough elsewhere.
 
         Returns
         -------
         Features
-            Unit features, sequence by sequence.
+            Unit features, sequence by sequence, without the rows that ask for 0 ≥ 0.
         """
-        i, t = np.nonzero(constrained)
-        rows, rows_length = _unit(delta[i, t])
-        queries, query_length = _unit(z)
+        zero = ~(np.abs(delta).max(-1) > 0) | ~(np.abs(z).max(-1) > 0)[:, None]
+        i, t = np.nonzero(constrained & (required[:, None] | ~zero))
+        rows, rows_length = unit(delta[i, t])
+        queries, query_length = unit(z)
         with np.errstate(over="ignore", under="ignore"):
-            return cls((i, t), rows, queries[i], rows_length * query_length[i])
+            return cls((i, t), rows, queries[i], rows_length * query_length[i], required[i])
 
 
-def _unit(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+def unit(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Scale vectors to length 1.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (..., d)
+        Vectors.
+
+    Returns
+    -------
+    scaled : ndarray, shape (..., d)
+        Unit vectors; zeros stay zero.
+    length : ndarray, shape (...)
+        Their lengths.
+    """
     top = np.abs(rows).max(-1, initial=0.0)  # first, so that squares of tiny entries do not underflow
-    scaled = rows / np.where(top > 0, top, 1.0)[:, None]
+    scaled = rows / np.where(top > 0, top, 1.0)[..., None]
     size = np.sqrt(np.square(scaled).sum(-1))
-    return scaled / np.where(size > 0, size, 1.0)[:, None], top * size
+    return scaled / np.where(size > 0, size, 1.0)[..., None], top * size
 
 
 def nearest(features: Features) -> LeastDistance:
@@ -80,17 +100,18 @@ def nearest(features: Features) -> LeastDistance:
     Returns
     -------
     LeastDistance
-        ``w`` is the matrix W (d, d); the multipliers belong to the unit features.
+        ``w`` is the matrix W (e, q); the multipliers belong to the unit features.
     """
     length, m = features.length, len(features.length)
-    if m == 0:  # nothing to separate: W = 0 is the solution
-        return LeastDistance("solved", np.zeros(0), 0.0, np.zeros(0))
-    if (features.delta == 0).all(-1).any() or (features.query == 0).all(-1).any():
-        zero = (features.delta == 0).all(-1) | (features.query == 0).all(-1)
-        return LeastDistance("infeasible", np.zeros(0), 0.0, zero / zero.sum())
+    shape = (features.delta.shape[1], features.query.shape[1])
+    if not features.required.any():  # nothing to separate: W = 0 is the solution
+        return LeastDistance("solved", np.zeros(shape), 0.0, np.zeros(m))
+    zero = ~(features.delta.any(-1) & features.query.any(-1))
+    if zero.any():  # relaxed rows are not zero
+        return LeastDistance("infeasible", np.zeros(shape), 0.0, zero / zero.sum())
     with np.errstate(all="ignore"):
         c = 1.0 / length
-    solved = LeastDistance("unsettled", np.zeros(0), 0.0, np.zeros(m))
+    solved = LeastDistance("unsettled", np.zeros(shape), 0.0, np.zeros(m))
     if c.min() > 1e-145 and c.max() < 1e145:  # multipliers are of the size of the squares
         solved = _least(features, c)
     if solved.status == "unsettled":  # lengths do not matter for feasibility: ask for margin 1 everywhere
@@ -104,8 +125,9 @@ def _least(features: Features, c: FloatArray) -> LeastDistance:
     left, right = _basis(features.delta), _basis(features.query)
     delta = features.delta if left is None else features.delta @ left
     query = features.query if right is None else features.query @ right
-    top = float(c.max())
-    solved = least_distance((delta[:, :, None] * query[:, None, :]).reshape(len(c), -1), c / top)
+    top = float(c[features.required].max())
+    rows = (delta[:, :, None] * query[:, None, :]).reshape(len(c), -1)
+    solved = least_distance(rows, c / top, required=features.required)
     if solved.status != "solved":
         return solved
     W = top * solved.w.reshape(delta.shape[1], query.shape[1])
@@ -133,7 +155,7 @@ def nuclear_points(solved: list[tuple[Features, LeastDistance]]) -> list[tuple[F
     Returns
     -------
     list of (W, multipliers)
-        Matrix (d, d) and multipliers of the unit features, each.
+        Matrix (e, q) and multipliers of the unit features, each.
     """
     out: list[tuple[FloatArray, FloatArray]] = []
     frames, programs = [], []
@@ -145,7 +167,8 @@ def nuclear_points(solved: list[tuple[Features, LeastDistance]]) -> list[tuple[F
             frames.append((k, left, right, size))
             # with this scale the solution has norm between 1 and sqrt(rank)
             c = 1.0 / (features.length * size)
-            programs.append((features.delta @ left.T, features.query @ right.T, c))
+            sides = (features.delta @ left.T, features.query @ right.T)
+            programs.append(Program(*sides, np.where(features.required, c, 0.0), c))
     for (k, left, right, size), (M, lam) in zip(frames, nuclear_programs(programs), strict=True):
         out[k] = (left.T @ (size * M) @ right, lam)
     return out

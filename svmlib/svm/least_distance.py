@@ -1,6 +1,6 @@
 r"""The point of a polyhedron nearest to the origin, with multipliers or a proof that it is empty.
 
-.. math:: \min_{w,b}\tfrac12\|w\|^2\quad\text{s.t.}\quad Fw+b\,e\ge c,\qquad c>0,
+.. math:: \min_{w,b}\tfrac12\|w\|^2\quad\text{s.t.}\quad Fw+b\,e\ge c,\qquad c\ge0,
 
 where :math:`e` is absent or a given column whose variable :math:`b` costs nothing. Lawson and Hanson
 (1974, chapter 23) turn it into non-negative least squares; that finds which constraints are active, and
@@ -23,7 +23,8 @@ FARKAS = 2e-14
 """A convex combination of unit rows shorter than this counts as zero: a proof of infeasibility.
 
 Moving each row by one part in 5e13 makes it exactly zero, and the rows themselves are known to a few
-units of round-off only."""
+units of round-off only. Rows with right-hand side 0 may be added with any nonnegative weights: the weights
+of the others are to sum to 1, without which a vanishing combination proves nothing."""
 
 _WEIGHT = 1e4  # of the row that keeps sum(lambda e) at 0; the equality system then makes it exact
 
@@ -42,8 +43,8 @@ class LeastDistance:
     b : float
         The free variable (0 without one).
     multipliers : ndarray, shape (m,)
-        Solved: multipliers with ``w = F.T @ multipliers`` up to round-off. Infeasible: weights of a convex
-        combination of the rows that vanishes.
+        Solved: multipliers with ``w = F.T @ multipliers`` up to round-off. Infeasible: nonnegative weights of
+        a combination of the rows that vanishes; those of the required rows sum to 1.
     """
 
     status: str
@@ -52,7 +53,9 @@ class LeastDistance:
     multipliers: FloatArray
 
 
-def least_distance(F: FloatArray, c: FloatArray, free: FloatArray | None = None) -> LeastDistance:
+def least_distance(
+    F: FloatArray, c: FloatArray, free: FloatArray | None = None, required: BoolArray | None = None
+) -> LeastDistance:
     r"""Solve the least-distance problem, or prove that it has no solution.
 
     Parameters
@@ -63,53 +66,58 @@ def least_distance(F: FloatArray, c: FloatArray, free: FloatArray | None = None)
         Positive right-hand sides.
     free : ndarray, shape (m,), optional
         Column of a variable that does not count in the norm.
+    required : ndarray of bool, shape (m,), optional
+        Rows that keep their right-hand side, at least one; that of the others becomes 0, and ``c`` is the
+        scale of their violations.
 
     Returns
     -------
     LeastDistance
         "solved" when the polished point meets every constraint to 1e-10 of its right-hand side and the
         multipliers close the duality gap to 1e-10;
-        "infeasible" when a convex combination of the rows vanishes and the point at hand separates
+        "infeasible" when a combination of the rows vanishes that proves it, and the point at hand separates
         nothing; "separable" when a point was met that does; "unsettled" when none of these can be shown in
         double precision.
     """
     m, D = F.shape
+    need = np.ones(m, dtype=bool) if required is None else required
+    rhs = np.where(need, c, 0.0)
     rows = F.T if free is None else np.vstack([F.T, _WEIGHT * free])
     target = np.zeros(rows.shape[0] + 1)
     target[-1] = 1.0
     nothing = np.zeros(D)
     try:
-        u, residual = nnls(np.vstack([rows, c / c.max()]), target, maxiter=30 * m + 100)
+        u, residual = nnls(np.vstack([rows, rhs / rhs.max()]), target, maxiter=30 * m + 100)
     except RuntimeError:
         return LeastDistance("unsettled", nothing, 0.0, np.zeros(m))
-    weights = u / u.sum()
+    weights = u / u[need].sum()
     # The residual vector is (-w, 1)/(1 + |w|^2) in units of max c. Its last entry, on which all multipliers
     # rest, loses digits when |w| is large; the constraints it tells active do not, so solve with these.
-    lam, w, b = _polish(F, c, free, u > 0)
+    lam, w, b = _polish(F, rhs, free, u > 0)
     slack = F @ w if free is None else F @ w + b * free
     length = float(np.linalg.norm(w))
-    met = (slack >= c * (1.0 - 1e-10)).all()
-    if met and abs(c @ lam - length**2) <= 1e-10 * length**2:  # no duality gap either
+    met = (slack >= rhs - 1e-10 * c).all()
+    if met and abs(rhs @ lam - length**2) <= 1e-10 * length**2:  # no duality gap either
         return LeastDistance("solved", w, b, lam)
-    if slack.min() > 1e-15 * (D + 2) * (length + abs(b)):
+    if (slack > np.where(need, 1.0, -1.0) * 1e-15 * (D + 2) * (length + abs(b))).all():
         return LeastDistance("separable", nothing, 0.0, weights)
     if residual < 1e-6:
-        weights, size = _vanishing(F if free is None else np.c_[F, free], weights)
+        weights, size = _vanishing(F if free is None else np.c_[F, free], weights, need)
         if size <= FARKAS:
             return LeastDistance("infeasible", nothing, 0.0, weights)
     return LeastDistance("unsettled", nothing, 0.0, weights)
 
 
-def _vanishing(F: FloatArray, weights: FloatArray) -> tuple[FloatArray, float]:
-    """Convex combination of the rows that carry weight, as near to 0 as round-off allows, and its length."""
+def _vanishing(F: FloatArray, weights: FloatArray, need: BoolArray) -> tuple[FloatArray, float]:
+    """Combination of the rows that carry weight, as near to 0 as round-off allows, and its length."""
     carry = weights > 0
-    equations = np.vstack([F[carry].T, np.ones(int(carry.sum()))])
+    equations = np.vstack([F[carry].T, need[carry].astype(float)])
     refined = np.zeros(len(F))
-    missing = np.append(-F.T @ weights, 1.0 - weights.sum())
+    missing = np.append(-F.T @ weights, 1.0 - weights[need].sum())
     refined[carry] = weights[carry] + np.linalg.lstsq(equations, missing, rcond=None)[0]
     if refined.min() < 0:
         refined = weights
-    refined = refined / refined.sum()
+    refined = refined / refined[need].sum()
     return refined, float(np.linalg.norm(F.T @ refined))
 
 

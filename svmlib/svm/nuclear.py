@@ -9,26 +9,45 @@ The features have rank one, :math:`A_s=\delta_sq_s^\top`.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from svmlib.arrays import FloatArray
+from svmlib.arrays import BoolArray, FloatArray
 
 from .interior import interior_points
 
-__all__ = ["nuclear_programs"]
+__all__ = ["Program", "nuclear_programs"]
 
 _TARGET = 1e-10  # accuracy after which no further attempt is made
-_PATH_GAP = 1e-7  # where the central path ends: rank and active constraints show there in practice
+_PATH_GAP = 1e-6  # where the central path ends: rank and active constraints show there in practice
 _CUTS = (1e-9, 1e-11, 1e-13)  # of small singular values, where the solution is not unique up to round-off
-_WORKSPACE = 1 << 20  # numbers in the largest array of the interior-point method
+_EXCHANGES = 6  # of active constraints, until Newton's method is given up
+_WORKSPACE = 1 << 18  # numbers in the largest array of the interior-point method
 
 
-def nuclear_programs(
-    programs: list[tuple[FloatArray, FloatArray, FloatArray]],
-) -> list[tuple[FloatArray, FloatArray]]:
+class Program(NamedTuple):
+    """One nuclear-norm program.
+
+    Attributes
+    ----------
+    delta, q : ndarray, shapes (m, a) and (m, e)
+        Factors of the features, rows of length about 1.
+    c : ndarray, shape (m,)
+        Right-hand sides, some of them positive and none negative, scaled so that the solution has norm
+        about 1.
+    scale : ndarray, shape (m,)
+        Positive scales of violations: ``c`` where that is positive.
+    """
+
+    delta: FloatArray
+    q: FloatArray
+    c: FloatArray
+    scale: FloatArray
+
+
+def nuclear_programs(programs: list[Program]) -> list[tuple[FloatArray, FloatArray]]:
     r"""Solve nuclear-norm programs with rank-one features.
 
     An interior-point method takes all programs of one size along the central path until the rank and the
@@ -43,9 +62,8 @@ def nuclear_programs(
 
     Parameters
     ----------
-    programs : list of (delta, q, c)
-        Factors of the features, shapes (m, a) and (m, e), rows of length about 1; positive right-hand
-        sides, shape (m,), scaled so that the solution has norm about 1.
+    programs : list of Program
+        Any number of them, of any sizes.
 
     Returns
     -------
@@ -55,73 +73,71 @@ def nuclear_programs(
     """
     out: list[tuple[FloatArray, FloatArray]] = [(np.zeros(0), np.zeros(0))] * len(programs)
     sizes: dict[tuple[int, int, int], list[int]] = {}
-    for k, (delta, q, _) in enumerate(programs):
-        sizes.setdefault((*delta.shape, q.shape[1]), []).append(k)
+    for k, program in enumerate(programs):
+        sizes.setdefault((*program.delta.shape, program.q.shape[1]), []).append(k)
     for (m, _, _), members in sizes.items():
         chunk = max(1, _WORKSPACE // m**2)
         for first in range(0, len(members), chunk):
             some = members[first : first + chunk]
-            deltas, queries, sides = (
+            deltas, queries, sides, _ = (
                 np.stack(parts) for parts in zip(*(programs[k] for k in some), strict=True)
             )
             path = interior_points(deltas, queries, sides, _PATH_GAP)
             for k, M, lam in zip(some, *path, strict=True):
-                out[k] = _finished(*programs[k], M, lam)
+                out[k] = _finished(programs[k], M, lam)
     return out
 
 
-def _finished(
-    delta: FloatArray, q: FloatArray, c: FloatArray, M: FloatArray, lam: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def _finished(program: Program, M: FloatArray, lam: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Refine a point of the central path; where that does not certify it, try other points.
 
     Where rank or active constraints do not show, because a multiplier and its slack vanish together, a point
     further along the path is accurate as it is. Where the path is not finished there, Clarabel is asked.
     """
-    best = _refined(delta, q, c, M, lam)
+    best = _refined(program, M, lam)
     for solve, accuracy in ((_path_end, 5e-11), (_path_end, 1e-8), (_clarabel, 1e-6), (_clarabel, 1e-12)):
         if best[0] <= _TARGET:
             break
-        best = min(best, _refined(delta, q, c, *solve(delta, q, c, accuracy), _CUTS), key=lambda p: p[0])
+        best = min(best, _refined(program, *solve(program, accuracy), _CUTS), key=lambda p: p[0])
     if not np.isfinite(best[0]):  # the caller's certificate refuses zeros
-        return np.zeros(M.shape), np.zeros(len(c))
+        return np.zeros(M.shape), np.zeros(len(program.c))
     return best[1], best[2]
 
 
 def _refined(
-    delta: FloatArray,
-    q: FloatArray,
-    c: FloatArray,
-    M: FloatArray,
-    lam: FloatArray,
-    cuts: tuple[float, ...] = _CUTS[:1],
+    program: Program, M: FloatArray, lam: FloatArray, cuts: tuple[float, ...] = _CUTS[:1]
 ) -> tuple[float, FloatArray, FloatArray]:
     if not (np.isfinite(M).all() and np.isfinite(lam).all()):
         return np.inf, M, lam
-    start = _scaled(delta, q, c, M, lam)
+    start = _scaled(program, M, lam)
     best = start
     for cut in cuts:
         if best[0] <= _TARGET / 100:
             break
         try:
-            points = _newton(delta, q, c, start[1], start[2], cut)
-            best = min([best, *(_scaled(delta, q, c, *point) for point in points)], key=lambda p: p[0])
+            points = _newton(program, start[1], start[2], cut)
+            best = min([best, *(_scaled(program, *point) for point in points)], key=lambda p: p[0])
         except np.linalg.LinAlgError:  # no convergence: the points at hand remain
             continue
     return best
 
 
-def _scaled(
-    delta: FloatArray, q: FloatArray, c: FloatArray, M: FloatArray, lam: FloatArray
-) -> tuple[float, FloatArray, FloatArray]:
-    """Scale both points into their feasible sets; the relative gap between them then bounds the error."""
+def _scaled(program: Program, M: FloatArray, lam: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+    """Scale both points into their feasible sets; the relative gap between them then bounds the error.
+
+    Scaling does not help margins that are to be at least 0: their violation counts like the gap.
+    """
+    delta, q, c, scale = program
+    asked = c > 0
     lam = np.maximum(lam, 0.0)
     with np.errstate(all="ignore"):
         lam = lam / np.linalg.norm((delta * lam[:, None]).T @ q, 2)
-        reach = (((delta @ M) * q).sum(1) / c).min()
+        margins = ((delta @ M) * q).sum(1) / scale
+        reach = margins[asked].min()
         M = M / reach
         value = np.linalg.svd(M, compute_uv=False).sum() if np.isfinite(M).all() else np.inf
-        gap = abs(value - c @ lam) / value
+        below = -(margins[~asked] / reach).min(initial=0.0)
+        gap = max(abs(value - c @ lam) / value, below)
     return (float(gap) if reach > 0 and np.isfinite(gap) else np.inf), M, lam
 
 
@@ -144,12 +160,11 @@ def _pattern(m: int, a: int, e: int) -> tuple[Any, Any, FloatArray, list[Any]]:
     return matrix, block, b, cones
 
 
-def _clarabel(
-    delta: FloatArray, q: FloatArray, c: FloatArray, tolerance: float
-) -> tuple[FloatArray, FloatArray]:
+def _clarabel(program: Program, tolerance: float) -> tuple[FloatArray, FloatArray]:
     """Maximise c'lambda over lambda >= 0 with [[I, G], [G', I]] positive semidefinite."""
     import clarabel
 
+    delta, q, c, _ = program
     (m, a), e = delta.shape, q.shape[1]
     pattern, block, b, cones = _pattern(m, a, e)
     matrix = pattern.copy()
@@ -168,32 +183,52 @@ def _clarabel(
     return M, np.asarray(answer.x)
 
 
-def _path_end(delta: FloatArray, q: FloatArray, c: FloatArray, gap: float) -> tuple[FloatArray, FloatArray]:
+def _path_end(program: Program, gap: float) -> tuple[FloatArray, FloatArray]:
     """Follow the central path of one program further."""
-    M, lam = interior_points(delta[None], q[None], c[None], gap)
+    M, lam = interior_points(program.delta[None], program.q[None], program.c[None], gap)
     return M[0], lam[0]
 
 
 def _newton(
-    delta: FloatArray, q: FloatArray, c: FloatArray, M: FloatArray, lam: FloatArray, cut: float
+    program: Program, M: FloatArray, lam: FloatArray, cut: float
 ) -> list[tuple[FloatArray, FloatArray]]:
-    """Refine a solution at fixed rank and fixed active constraints; empty when there is nothing to do."""
+    """Refine a solution at fixed rank and fixed active constraints; empty when there is nothing to do.
+
+    Where the result shows that some constraints were taken for active or inactive wrongly, these are
+    exchanged.
+    """
     if not (np.isfinite(M).all() and np.isfinite(lam).all()):
         return []
+    delta, q, c, _ = program
     G = (delta * lam[:, None]).T @ q
     u, s, vt = np.linalg.svd(M, full_matrices=False)
     # Along the central path the products lambda (margin - c) and sigma (1 - singular value of G) are all
     # equal, so in each pair the larger one is the one that does not vanish.
     slack = ((delta @ M) * q).sum(1) - c
-    active = np.flatnonzero(lam / lam.max() > slack / max(slack.max(), s[0]))
+    active = lam / lam.max() > slack / max(slack.max(), s[0])
     dual_gap = 1.0 - ((u.T @ G) * vt).sum(1)
     rank = max(1, int((s / s[0] > np.maximum(dual_gap, 0.0)).sum()))
     root = np.sqrt(s[:rank])
     P, Q = u[:, :rank] * root, vt[:rank].T * root
-    multipliers = lam[active]
-    d_act, q_act, c_act = delta[active], q[active], c[active]
     points: list[tuple[FloatArray, FloatArray]] = []
-    previous = np.inf
+    for _ in range(_EXCHANGES):
+        P, Q, lam, size = _newton_fixed(program, P, Q, np.where(active, lam, 0.0), active, cut)
+        points.append((P @ Q.T, lam))
+        below = ((delta @ P) * (q @ Q)).sum(1) - c < -1e-9 * s[0]
+        wrong = np.where(active, lam < -1e-9 * lam.max(), below)
+        if not (size < 1e-3 and wrong.any()):
+            break
+        active = active ^ wrong
+    return points
+
+
+def _newton_fixed(
+    program: Program, P: FloatArray, Q: FloatArray, lam: FloatArray, active: BoolArray, cut: float
+) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """Solve the optimality conditions with given active constraints; the last residual tells how well."""
+    d_act, q_act, c_act = program.delta[active], program.q[active], program.c[active]
+    multipliers, full = lam[active], lam
+    previous = size = np.inf
     for _ in range(8):
         residual, J = _system(d_act, q_act, c_act, P, Q, multipliers)
         size = float(np.abs(residual).max())
@@ -209,12 +244,11 @@ def _newton(
         P = P + step[: P.size].reshape(P.shape)
         Q = Q + step[P.size : P.size + Q.size].reshape(Q.shape)
         multipliers = multipliers + step[P.size + Q.size :]
-        full = np.zeros(len(c))
+        full = np.zeros(len(lam))
         full[active] = multipliers
-        points = [(P @ Q.T, full)]
         if size < 1e-9:  # the step just made has squared it
             break
-    return points
+    return P, Q, full, previous
 
 
 def _system(

@@ -9,7 +9,7 @@ import numpy as np
 
 from svmlib import norms
 from svmlib.arrays import BoolArray, FloatArray, IntArray
-from svmlib.errors import DataError
+from svmlib.errors import DataError, ShapeError
 
 __all__ = [
     "CERTIFIED",
@@ -19,6 +19,7 @@ __all__ = [
     "HardMargin",
     "attention_certificate",
     "require",
+    "widths",
 ]
 
 Kind = TypeVar("Kind")
@@ -27,7 +28,7 @@ CERTIFIED = 1e-9
 """Largest ``Certificate.worst`` with which a solution is handed out: ranks need an accurate point."""
 
 SUPPORT_TOLERANCE = 1e-3
-"""A token is a support token when its margin is below 1 + this (at the solution margins are at least 1)."""
+"""A token is a support token when its margin exceeds its right-hand side, 1 or 0, by less than this."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,15 +41,15 @@ class Certificate:
     Attributes
     ----------
     primal : ndarray, shape (...)
-        Violation of the constraints, :math:`\max(0, 1-\min\text{ margin})`.
+        Largest violation of a constraint, right-hand side less margin, or 0.
     dual : ndarray, shape (...)
         Dual infeasibility: for the Frobenius norm
         :math:`\|W-\sum\lambda A\|_F/\|W\|_F`, for the nuclear norm
         :math:`\max(0,\|\sum\lambda A\|_{op}-1)`, each plus the largest negative part of the multipliers
         relative to the largest multiplier.
     gap : ndarray, shape (...)
-        Relative duality gap: :math:`|\|W\|_F^2-\sum\lambda|/\|W\|_F^2`, or
-        :math:`|\|W\|_\star-\sum\lambda|/\|W\|_\star`.
+        Relative duality gap: :math:`|\|W\|_F^2-\sum'\lambda|/\|W\|_F^2`, or
+        :math:`|\|W\|_\star-\sum'\lambda|/\|W\|_\star`, the sum being over right-hand sides 1.
     """
 
     primal: FloatArray
@@ -71,24 +72,27 @@ class AttentionSVM:
 
     Attributes
     ----------
-    W : ndarray, shape (..., d, d)
-        Minimiser; maps queries to keys, logits are :math:`x^\top Wz`. NaN where there is none.
+    W : ndarray, shape (..., e, q)
+        Minimiser; maps queries to keys, logits are :math:`k^\top Wz`. NaN where there is none.
     value : ndarray, shape (...)
         Its norm: Frobenius or nuclear.
     rank : ndarray of int, shape (...)
         Singular values above 1e-6 of the largest; -1 where there is no solution.
     support : ndarray of bool, shape (..., n, T)
-        Support tokens: constrained tokens with margin below 1.001.
+        Support tokens: constrained tokens whose margin is below 1.001, or 0.001 in a relaxed sequence.
     multipliers : ndarray, shape (..., n, T)
         Lagrange multipliers :math:`\lambda\ge0`, 0 off the constraints. With
-        :math:`G=\sum\lambda_{it}A_{it}` and :math:`A_{it}=(x_{i\alpha_i}-x_{it})z_i^\top`: for "fro", those
-        of :math:`\min\frac12\|W\|_F^2`, so :math:`W=G` and :math:`\sum\lambda=\|W\|_F^2`; for "nuc", those of
-        :math:`\min\|W\|_\star`, so :math:`\|G\|_{op}=1` and
-        :math:`\langle G,W\rangle=\sum\lambda=\|W\|_\star`.
+        :math:`G=\sum\lambda_{it}A_{it}`, :math:`A_{it}=(k_{i\alpha_i}-k_{it})z_i^\top` and
+        :math:`\sum'` the sum over required sequences: for "fro", those
+        of :math:`\min\frac12\|W\|_F^2`, so :math:`W=G` and :math:`\sum'\lambda=\|W\|_F^2`; for "nuc", those
+        of :math:`\min\|W\|_\star`, so :math:`\|G\|_{op}=1` and
+        :math:`\langle G,W\rangle=\sum'\lambda=\|W\|_\star`.
     tokens : ndarray of int, shape (..., n)
         Selected tokens.
     constrained : ndarray of bool, shape (..., n, T)
         Tokens that carry a constraint: neither selected nor masked.
+    required : ndarray of bool, shape (..., n)
+        Sequences whose margins are at least 1; in the others, the relaxed ones, they are at least 0.
     norm : str
         "fro" or "nuc".
     feasible : ndarray of bool, shape (...)
@@ -104,6 +108,7 @@ class AttentionSVM:
     multipliers: FloatArray
     tokens: IntArray
     constrained: BoolArray
+    required: BoolArray
     norm: str
     feasible: BoolArray
     certificate: Certificate
@@ -114,13 +119,29 @@ class AttentionSVM:
         return np.isfinite(self.value)
 
     @property
+    def p(self) -> FloatArray:
+        """(..., e) the column of W as a vector, for queries that are numbers.
+
+        Raises
+        ------
+        ShapeError
+            If queries are wider than 1.
+        """
+        if self.W.shape[-1] != 1:
+            raise ShapeError(
+                f"p is the single column of W for queries of width 1, but here W has shape {self.W.shape}. "
+                f"Use W, or solve with token_svm."
+            )
+        return self.W[..., 0]
+
+    @property
     def margin(self) -> FloatArray:
-        """(...) largest margin of weights of norm 1, 1/value; infinite where nothing is constrained."""
+        """(...) largest margin of weights of norm 1, 1/value; infinite where no margin is to be 1."""
         with np.errstate(divide="ignore"):
             return np.asarray(1.0 / self.value)
 
     def __repr__(self) -> str:
-        size = f"n={self.support.shape[-2]}, T={self.support.shape[-1]}, d={self.W.shape[-1]}"
+        size = f"n={self.support.shape[-2]}, T={self.support.shape[-1]}, {widths(*self.W.shape[-2:])}"
         if self.value.ndim:
             what = f"batch {self.value.shape}, {int(self.feasible.sum())} of {self.feasible.size} feasible"
             lost = int((self.feasible & ~self.solved).sum())
@@ -129,6 +150,8 @@ class AttentionSVM:
             what = f"value {float(self.value):.6g}, rank {int(self.rank)}"
         else:
             what = "not solved" if self.feasible else "infeasible"
+        if not self.required.all():
+            what += f", {int((~self.required).sum())} of {self.required.size} sequences relaxed"
         return f'AttentionSVM("{self.norm}", {size}, {what}, {self.certificate!r})'
 
 
@@ -170,6 +193,22 @@ class HardMargin:
         )
 
 
+def widths(e: int, q: int) -> str:
+    """Name the widths of keys and queries.
+
+    Parameters
+    ----------
+    e, q : int
+        The widths.
+
+    Returns
+    -------
+    str
+        One number where they are equal.
+    """
+    return f"d={e}" if e == q else f"keys {e} wide, queries {q} wide"
+
+
 def require(value: object, kind: type[Kind], name: str) -> Kind:
     """Check the type of an argument that is no array.
 
@@ -204,44 +243,48 @@ def attention_certificate(
     delta: FloatArray,
     z: FloatArray,
     constrained: BoolArray,
+    required: BoolArray,
     norm: str,
 ) -> tuple[Certificate, FloatArray, FloatArray]:
     """Check a primal and a dual point of the attention SVM against the data.
 
     Parameters
     ----------
-    W : ndarray, shape (..., d, d)
+    W : ndarray, shape (..., e, q)
         Primal point.
     multipliers : ndarray, shape (..., n, T)
         Dual point; 0 off the constraints.
-    delta, z : ndarray, shapes (..., n, T, d) and (..., n, d)
-        Token differences and queries.
+    delta, z : ndarray, shapes (..., n, T, e) and (..., n, q)
+        Key differences and queries.
     constrained : ndarray of bool, shape (..., n, T)
         Which tokens carry a constraint.
+    required : ndarray of bool, shape (..., n)
+        Sequences with right-hand side 1; it is 0 in the others.
     norm : str
         "fro" or "nuc".
 
     Returns
     -------
     certificate : Certificate
-        Zeros where nothing is constrained.
+        Zeros where no margin is to be 1.
     value : ndarray, shape (...)
         Norm of ``W``.
-    margins : ndarray, shape (..., n, T)
-        Margins, infinite off the constraints.
+    slack : ndarray, shape (..., n, T)
+        Margins less their right-hand sides, infinite off the constraints.
     """
+    rhs = required[..., None].astype(float)
     mapped = z @ np.swapaxes(W, -1, -2)
-    margins = np.where(constrained, np.einsum("...ntd,...nd->...nt", delta, mapped), np.inf)
-    G = np.swapaxes(np.einsum("...nt,...ntd->...nd", multipliers, delta), -1, -2) @ z
-    value, total = norms.get(norm)(W), multipliers.sum(axis=(-2, -1))
+    slack = np.where(constrained, np.einsum("...nte,...ne->...nt", delta, mapped) - rhs, np.inf)
+    G = np.swapaxes(np.einsum("...nt,...nte->...ne", multipliers, delta), -1, -2) @ z
+    value, total = norms.get(norm)(W), (rhs * multipliers).sum(axis=(-2, -1))
     safe = np.where(value > 0, value, 1.0)
     top = np.abs(multipliers).max(axis=(-2, -1), initial=0.0)
     negative = np.maximum(0.0, -multipliers.min(axis=(-2, -1), initial=0.0)) / np.where(top > 0, top, 1.0)
-    primal = np.maximum(0.0, 1.0 - margins.min(axis=(-2, -1)))
+    primal = np.maximum(0.0, -slack.min(axis=(-2, -1)))
     if norm == "fro":
         dual = norms.FRO(W - G) / safe
         gap = np.abs(value - total / safe) / safe
     else:
         dual = np.maximum(0.0, norms.SPEC(G) - 1.0)
         gap = np.abs(value - total) / safe
-    return Certificate(primal, np.asarray(dual + negative), gap), value, margins
+    return Certificate(primal, np.asarray(dual + negative), gap), value, slack

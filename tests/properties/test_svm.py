@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import svmlib as sv
+from svmlib.errors import InfeasibleError
 
 NORMS = st.sampled_from(["fro", "nuc"])
 
@@ -191,3 +193,77 @@ def test_generic_data_is_feasible_for_every_choice_when_d_is_large(n, T, seed):
     tokens = rng.integers(T, size=(5, n))
     batch = sv.data.Problem(np.tile(X, (5, 1, 1, 1)), p.z, p.y)
     assert sv.svm.feasible(batch, tokens).all()
+
+
+@st.composite
+def any_instances(draw):
+    """Keys and queries of any widths, masked and relaxed sequences; half of them planted to be feasible."""
+    n, T, e, q = (draw(st.integers(1, top)) for top in (4, 4, 5, 5))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    keys, z = rng.normal(size=(n, T, e)), rng.normal(size=(n, q))
+    if draw(st.booleans()):  # ties, duplicates and zeros
+        keys, z = rng.integers(-1, 2, size=keys.shape), rng.integers(-1, 2, size=z.shape)
+    mask = rng.random((n, T)) < draw(st.sampled_from([0.7, 1.0]))
+    logits = np.einsum("nte,eq,nq->nt", keys, rng.normal(size=(e, q)), z)
+    tokens = logits.argmax(1) if draw(st.booleans()) else rng.integers(T, size=n)
+    mask[np.arange(n), tokens] = True
+    relaxed = rng.random(n) < draw(st.sampled_from([0.0, 0.4]))
+    return sv.data.Problem(np.zeros((n, T, 1)), z, np.ones(n), mask=mask, keys=keys), tokens, relaxed
+
+
+def rows_of(p, tokens, relaxed):
+    constrained = p.visible & (np.arange(p.T) != tokens[:, None])
+    i, t = np.nonzero(constrained)
+    A = np.einsum("se,sq->seq", p.differences(tokens)[i, t], p.z[i])
+    A = A.reshape(len(i), p.keys.shape[-1] * p.z.shape[-1])
+    return A, np.where(relaxed[i], 0.0, 1.0)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(any_instances(), NORMS)
+def test_the_conic_solver_agrees(instance, norm):
+    p, tokens, relaxed = instance
+    svm = sv.svm.attention_svm(p, tokens, norm, errors="nan", relaxed=relaxed)
+    assert (svm.solved == svm.feasible).all()  # none is given up
+    if not svm.feasible:
+        with pytest.raises(InfeasibleError):
+            sv.svm.attention_svm_conic(p, tokens, norm, relaxed)
+        return
+    assume(svm.value < 1e3)
+    conic = sv.svm.attention_svm_conic(p, tokens, norm, relaxed)
+    np.testing.assert_allclose(conic.value, svm.value, rtol=1e-6)
+    np.testing.assert_array_equal(conic.required, svm.required)
+    assert svm.certificate.worst <= 1e-9
+    A, rhs = rows_of(p, tokens, relaxed)
+    assert (A @ svm.W.ravel() >= rhs - 1e-9).all()
+    if norm == "fro":  # unique
+        np.testing.assert_allclose(conic.W, svm.W, atol=2e-3 * max(float(svm.value), 1.0))
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(any_instances())
+def test_relaxed_feasibility_is_what_linear_programming_says(instance):
+    from scipy.optimize import linprog
+
+    p, tokens, relaxed = instance
+    A, rhs = rows_of(p, tokens, relaxed)
+    width = A.shape[1]
+    if not len(A):
+        assert sv.svm.feasible(p, tokens, relaxed)
+        return
+    answer = linprog(np.zeros(width), -A, -rhs, bounds=[(None, None)] * width)
+    assert answer.status in (0, 2)
+    assert bool(sv.svm.feasible(p, tokens, relaxed)) == (answer.status == 0)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(any_instances(), NORMS)
+def test_relaxing_never_enlarges(instance, norm):
+    p, tokens, relaxed = instance
+    value = np.inf
+    for flags in (np.zeros_like(relaxed), relaxed, np.ones_like(relaxed)):
+        svm = sv.svm.attention_svm(p, tokens, norm, errors="nan", relaxed=flags)
+        now = float(svm.value) if svm.feasible else np.inf
+        assert now <= value * (1 + 1e-9)
+        value = now
+    assert value == 0.0

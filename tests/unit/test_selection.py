@@ -92,6 +92,16 @@ def test_local_optimality_asks_only_the_neighbours():
     assert not selection.locally_optimal(worse, sv.svm.attention_svm(worse, [0, 0]))
 
 
+def test_neighbours_of_a_relaxed_sequence_have_margin_zero():
+    # the solution is (1, 0): margins 0 and 0.5 in the relaxed sequence, whose second token is no neighbour
+    keys = [[[0.0, 0.0], [0.0, 1.0], [-0.5, 0.0]], [[0.0, 0.0], [-1.0, 0.0], [-2.0, 0.0]]]
+    for second, optimal in (([0.0, 2.0], True), ([2.0, 0.0], False)):
+        p = sv.data.prompt_problem(keys, [[1.0, *second], [1.0, 0.0, 0.0]])
+        svm = sv.svm.attention_svm(p, [0, 0], relaxed=[True, False])
+        np.testing.assert_allclose(svm.p, [1.0, 0.0], atol=1e-12)
+        assert selection.locally_optimal(p, svm) == optimal
+
+
 def test_equal_scores_are_not_strictly_higher():
     X = [[[1.0, 1.0], [1.0, -1.0]]]
     p = sv.data.Problem(X, [[1.0, 0.0]], [1], [1.0, 0.0])

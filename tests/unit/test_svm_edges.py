@@ -224,14 +224,15 @@ def test_conic_refuses_inaccurate_points(monkeypatch):
 
 
 def test_points_are_scaled_into_their_feasible_sets():
-    from svmlib.svm.nuclear import _scaled
+    from svmlib.svm.nuclear import Program, _scaled
 
     eye, c = np.eye(2), np.array([1.0, 2.0])
-    gap, M, lam = _scaled(eye, eye, c, np.diag([0.25, 1.0]), np.array([3.0, 3.0]))
+    program = Program(eye, eye, c, c)
+    gap, M, lam = _scaled(program, np.diag([0.25, 1.0]), np.array([3.0, 3.0]))
     np.testing.assert_allclose(M, np.diag([1.0, 4.0]))  # the smallest margin met
     np.testing.assert_allclose(lam, 1.0)
     assert gap == pytest.approx((5 - 3) / 5)
-    assert _scaled(eye, eye, c, -np.eye(2), lam)[0] == np.inf
+    assert _scaled(program, -np.eye(2), lam)[0] == np.inf
 
 
 def test_least_distance_gives_up_when_its_inner_solver_does(monkeypatch):
@@ -242,5 +243,6 @@ def test_least_distance_gives_up_when_its_inner_solver_does(monkeypatch):
 
     monkeypatch.setattr(module, "nnls", stuck)
     assert least_distance(np.eye(2), np.ones(2)).status == "unsettled"
+    crowded = gaussian(1, 8, 3)  # more features than dimensions: not a case for pivoting
     with pytest.raises(SolverError, match="neither solved nor proved infeasible"):
-        sv.svm.attention_svm(gaussian(2, 3, 4))
+        sv.svm.attention_svm(crowded)

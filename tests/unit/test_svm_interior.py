@@ -8,7 +8,7 @@ import pytest
 from svmlib import data, svm
 from svmlib.errors import InfeasibleError
 from svmlib.svm import interior, nuclear
-from svmlib.svm.interior import _solved, interior_points
+from svmlib.svm.interior import interior_points, solve_each
 
 RNG = np.random.default_rng(0)
 DELTA, Q = RNG.normal(size=(5, 8, 6)), RNG.normal(size=(5, 8, 3))
@@ -115,9 +115,16 @@ def test_integer_instances_agree_with_the_conic_solver():
 def test_systems_that_cannot_be_solved_are_marked():
     regular, singular = 2.0 * np.eye(2), np.ones((2, 2))
     right = np.ones((3, 2, 1))
-    got = _solved(np.stack([regular, singular, np.zeros((2, 2))]), right)
+    got = solve_each(np.stack([regular, singular, np.zeros((2, 2))]), right)
     np.testing.assert_allclose(got[0], 0.5)
     np.testing.assert_allclose(singular @ got[1], 1.0, rtol=1e-9)  # the ridge leaves a solution
+    assert np.isnan(got[2]).all()
+    size = interior._SMALL + 1  # large ones are solved one at a time
+    got = solve_each(
+        np.stack([2.0 * np.eye(size), np.ones((size, size)), np.zeros((size, size))]), np.ones((3, size, 2))
+    )
+    np.testing.assert_allclose(got[0], 0.5)
+    np.testing.assert_allclose(got[1].sum(0), 1.0, rtol=1e-9)
     assert np.isnan(got[2]).all()
 
 
