@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
-import platform
+import contextlib
+import difflib
+import shlex
+import signal
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from . import __version__
-from .arrays import check_integer, resolve_device
 from .errors import SvmlibError
+
+if TYPE_CHECKING:
+    from .experiments import Experiment
 
 __all__ = ["main"]
 
@@ -23,14 +27,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="svmlib", description="Experiments of the book.")
     parser.add_argument("--version", action="version", version=f"svmlib {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    reproduce = commands.add_parser("reproduce", help="run an experiment and store its numbers")
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="run an experiment and store its numbers",
+        description="Run an experiment and store its numbers. Ctrl-C keeps the parts that are finished: "
+        "the same command goes on from them.",
+    )
     reproduce.add_argument("name", nargs="?", help="experiment; --list shows the names")
-    reproduce.add_argument("--list", action="store_true", help="list the experiments")
+    reproduce.add_argument("--list", action="store_true", help="list the experiments with their cost")
     reproduce.add_argument("--trials", type=int, help="number of random instances (default: as published)")
     reproduce.add_argument("--seed", type=int, default=0, help="seed of the first instance (default 0)")
     reproduce.add_argument("--device", help='"cpu", "cuda" or "auto" (default: SVMLIB_DEVICE, else cpu)')
     reproduce.add_argument(
-        "--out", type=Path, default=Path("results"), help="folder for NAME.npz and NAME.json"
+        "--out",
+        type=Path,
+        default=Path("results"),
+        help="folder for NAME.npz and NAME.json (default results)",
     )
     return parser
 
@@ -46,64 +58,93 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 on success, 2 where the arguments or the data are wrong, 130 after an interruption.
+        0 on success, 2 where the arguments or the data are wrong or nothing can be stored, 130 after an
+        interruption (Ctrl-C) and 143 after a request to end (SIGTERM).
     """
-    parser = _parser()
-    args = parser.parse_args(argv)
-    from .experiments import EXPERIMENTS  # torch is loaded only when an experiment is asked for
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = _parser().parse_args(words)
+    received: list[int] = []
+    try:
+        with _ending(received), _short_warnings():
+            return _reproduce(args)
+    except SvmlibError as exc:
+        return _complain(str(exc))
+    except KeyboardInterrupt as exc:
+        print(f"\nsvmlib: {exc or 'interrupted.'}", file=sys.stderr)
+        if getattr(exc, "kept", 0):
+            print(f"To go on: {shlex.join(['svmlib', *words])}", file=sys.stderr)
+        return 128 + (received[0] if received else int(signal.SIGINT))
+
+
+def _reproduce(args: argparse.Namespace) -> int:
+    from .arrays import check_integer  # numpy and torch are loaded only when an experiment is asked for
+    from .experiments import EXPERIMENTS
 
     if args.list:
-        for name, (about, _) in EXPERIMENTS.items():
-            print(f"{name:24} {about}")
+        print(_table(EXPERIMENTS))
         return 0
     if args.name not in EXPERIMENTS:
+        close = difflib.get_close_matches(args.name or "", EXPERIMENTS, n=1)
         asked = "no experiment was named" if args.name is None else f"there is no experiment {args.name!r}"
-        print(f"svmlib: {asked}. Choose one of: {', '.join(EXPERIMENTS)}.", file=sys.stderr)
-        return 2
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        return _complain(f"{asked}.{hint} Choose one of: {', '.join(sorted(EXPERIMENTS))}.")
     if args.trials is not None and args.trials < 1:
-        print(f"svmlib: --trials must be at least 1, got {args.trials}.", file=sys.stderr)
-        return 2
+        return _complain(f"--trials must be at least 1, got {args.trials}.")
+    check_integer(args.seed, "--seed", 0)
     started = time.perf_counter()
-    try:
-        check_integer(args.seed, "--seed", 0)
-        resolve_device(args.device)
-        args.out.mkdir(parents=True, exist_ok=True)
-        numbers = EXPERIMENTS[args.name][1](args.trials, args.seed, args.device)
-        where = _store(args, numbers, time.perf_counter() - started)
-    except OSError as exc:
-        print(
-            f"svmlib: cannot write to the folder {args.out}: {exc}. Name another one: --out.", file=sys.stderr
-        )
-        return 2
-    except SvmlibError as exc:
-        print(f"svmlib: {exc}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("svmlib: interrupted; nothing was stored.", file=sys.stderr)
-        return 130
-    print(f"{args.name}: {len(numbers)} arrays in {where}, {time.perf_counter() - started:.1f} s")
+    run = EXPERIMENTS[args.name]
+    record = run(args.trials, args.seed, args.device, progress=True, folder=args.out)
+    where = args.out / f"{args.name}.npz"
+    print(f"{args.name}: {len(record)} arrays in {where}, {time.perf_counter() - started:.1f} s")
     return 0
 
 
-def _store(args: argparse.Namespace, numbers: dict[str, np.ndarray], seconds: float) -> Path:
-    target: Path = args.out / f"{args.name}.npz"
-    partial = target.with_suffix(".partial.npz")
-    np.savez_compressed(partial, **{k: np.asarray(v) for k, v in numbers.items()})  # type: ignore[arg-type]
-    partial.replace(target)  # a run that is stopped here leaves the last result whole
-    provenance = {
-        "experiment": args.name,
-        "trials": args.trials,
-        "seed": args.seed,
-        "device": args.device,
-        "seconds": round(seconds, 3),
-        "svmlib": __version__,
-        "numpy": np.__version__,
-        "torch": sys.modules["torch"].__version__,
-        "python": platform.python_version(),
-        "arrays": {k: list(np.shape(v)) for k, v in numbers.items()},
-    }
-    target.with_suffix(".json").write_text(json.dumps(provenance, indent=1) + "\n", encoding="utf-8")
-    return target
+def _complain(text: str) -> int:
+    print(f"svmlib: {text}", file=sys.stderr)
+    return 2
+
+
+def _table(experiments: Mapping[str, Experiment]) -> str:
+    rows = [("NAME", "TRIALS", "COST", "WHAT")]
+    rows += [(name, str(e.trials), e.cost, e.about) for name, e in sorted(experiments.items())]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        f"{name:{widths[0]}}  {trials:>{widths[1]}}  {cost:{widths[2]}}  {about}"
+        for name, trials, cost, about in rows
+    )
+
+
+@contextlib.contextmanager
+def _ending(received: list[int]) -> Iterator[None]:
+    """Let SIGTERM end a run as Ctrl-C does: batch systems and containers send it."""
+
+    def stop(number: int, _: Any) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # only the main thread may set it
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _short_warnings() -> Iterator[None]:
+    """Show a warning as one line without a place in the code."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        from tqdm import tqdm
+
+        tqdm.write(f"svmlib: {message}", file=sys.stderr)  # above a progress bar, not behind it
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show  # catch_warnings puts the old one back
+        yield
 
 
 if __name__ == "__main__":

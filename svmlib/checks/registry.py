@@ -37,8 +37,15 @@ __all__ = [
 CHAPTERS = (
     "foundations/selector",
     "foundations/margins",
+    "foundations/one_query",
     "implicit_bias/attention_svm",
     "implicit_bias/descent",
+    "implicit_bias/regularization_paths",
+    "implicit_bias/low_rank",
+    "convergence/local_global",
+    "convergence/global_convergence",
+    "convergence/overparameterization",
+    "convergence/head_and_query",
 )
 """Pages of the book that state claims, in the order of its table of contents."""
 

@@ -6,18 +6,29 @@ saturated. See :mod:`svmlib.attention` for the gradient that stays right there.
 
 from __future__ import annotations
 
+from .joint import JointRun, train_jointly
+from .joint_path import JointLimit, JointPath, joint_limit, joint_path
 from .objective import LOSSES, gap, infimum
+from .path import Path, regularization_path
 from .rules import Rule, gradient_descent, normalized
 from .training import Run, record_steps, train
 
 __all__ = [
     "LOSSES",
+    "JointLimit",
+    "JointPath",
+    "JointRun",
+    "Path",
     "Rule",
     "Run",
     "gap",
     "gradient_descent",
     "infimum",
+    "joint_limit",
+    "joint_path",
     "normalized",
     "record_steps",
+    "regularization_path",
     "train",
+    "train_jointly",
 ]

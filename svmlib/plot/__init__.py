@@ -10,7 +10,8 @@ Functions draw on ``ax``, or on a new figure where it is left out, and return th
 
 from __future__ import annotations
 
-from .curves import band, bars, curve, histogram, matrix, power_guide, scatter, shares
+from .cells import bars, matrix, shares
+from .curves import band, curve, histogram, power_guide, scatter
 from .margins import margin_picture, token_margins
 from .plane import paths, planar_paths, rays, simplex, tokens
 from .style import COLORS, STYLES, Style, figure, legend, png

@@ -1,4 +1,4 @@
-"""Curves, bands over runs, histograms, bars: anything over one axis."""
+"""Curves, bands over runs, points, histograms: anything over one axis."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from svmlib.arrays import FloatArray, as_float, check_integer, check_positive
+from svmlib.arrays import FloatArray, as_float, check_positive
 from svmlib.errors import DataError, ShapeError
 
-from ._arguments import choice, entries, filled, number, position
-from .style import COLORS, INK, axes_or_new, checked_axes, legend, style
+from ._arguments import choice, entries, number
+from .style import INK, axes_or_new, checked_axes, legend, style
 
-__all__ = ["band", "bars", "curve", "histogram", "matrix", "power_guide", "scatter"]
+__all__ = ["band", "curve", "histogram", "power_guide", "scatter"]
 
 
 def _abscissa(x: ArrayLike, name: str, against: str, size: int) -> FloatArray:
@@ -284,147 +284,4 @@ def histogram(
     ax.hist(data, bins=bins, color=look.color, alpha=0.35, label=label)
     ax.hist(data, bins=bins, color=look.color, histtype="step", linewidth=1.6, linestyle=look.dash)
     legend(ax)
-    return ax
-
-
-def bars(
-    p: ArrayLike, *, highlight: int | None = None, names: list[str] | None = None, ax: Axes | None = None
-) -> Axes:
-    """Draw attention probabilities as bars, with the highlighted token in green and hatched.
-
-    Parameters
-    ----------
-    p : array_like, shape (T,)
-        Probabilities, or any other number for each token.
-    highlight : int, optional
-        Position of the optimal or selected token.
-    names : list of str, optional
-        Names of the tokens; 1 to T by default.
-    ax : Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    Axes
-        Where it was drawn.
-
-    Raises
-    ------
-    ShapeError
-        If ``p`` has not one axis or no entry, or names or highlight do not fit it.
-    """
-    heights = filled(p, "p", "one number for each token", ndim=1)
-    T = len(heights)
-    ticks = (
-        [str(t + 1) for t in range(T)] if names is None else entries(names, "names", T, "one for each token")
-    )
-    if highlight is not None:
-        highlight = position(highlight, "highlight", T, "tokens")
-    ax = axes_or_new(ax)
-    for t, height in enumerate(heights):
-        chosen = t == highlight
-        face = COLORS["opt"] if chosen else COLORS["token"]
-        ax.bar(t, height, width=0.7, color=face, edgecolor="white", hatch="//" if chosen else "", linewidth=0)
-    ax.set_xticks(range(T), ticks)
-    ax.grid(visible=False, axis="x")
-    return ax
-
-
-def shares(
-    names: list[str],
-    parts: ArrayLike,
-    kinds: list[str],
-    *,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw shares that add up to one as stacked bars, each kind in its own grey level and hatch.
-
-    Parameters
-    ----------
-    names : list of str
-        One name a bar.
-    parts : array_like, shape (kinds, bars)
-        Shares, each column with sum 1.
-    kinds : list of str
-        Names of the kinds, from the bottom of a bar to its top; at most 4.
-    ax : Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    Axes
-        Where it was drawn.
-
-    Raises
-    ------
-    ShapeError
-        If the sizes do not fit.
-    DataError
-        If a share is negative or a column does not add up to 1.
-    """
-    values = filled(parts, "parts", "kinds by bars", ndim=2)
-    looks = (("opt", ""), ("token", "//"), ("negative", "xx"), ("#E0E0E0", ""))
-    if len(values) > len(looks):
-        raise ShapeError(f"parts may have at most {len(looks)} kinds, got {len(values)}.")
-    labels = entries(kinds, "kinds", len(values), "one for each row of parts")
-    ticks = entries(names, "names", values.shape[1], "one for each column of parts")
-    if values.min() < 0 or not np.allclose(values.sum(0), 1.0):
-        raise DataError("parts must hold shares: not negative, and each column with sum 1.")
-    ax = axes_or_new(ax)
-    bottom = np.zeros(values.shape[1])
-    for row, (color, hatch), label in zip(values, looks, labels, strict=False):
-        face = style(color).color
-        ax.bar(
-            ticks,
-            row,
-            bottom=bottom,
-            width=0.75,
-            color=face,
-            edgecolor="white",
-            hatch=hatch,
-            linewidth=0,
-            label=label,
-        )
-        bottom += row
-    ax.set_ylim(0, 1)
-    ax.grid(visible=False, axis="x")
-    legend(ax, above=True)
-    return ax
-
-
-def matrix(A: ArrayLike, *, digits: int = 2, ax: Axes | None = None) -> Axes:
-    """Draw a matrix as coloured cells, white at zero, with its entries written in where they fit.
-
-    Parameters
-    ----------
-    A : array_like, shape (m, k)
-        Finite entries.
-    digits : int
-        Digits after the point.
-    ax : Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    Axes
-        Where it was drawn.
-
-    Raises
-    ------
-    ShapeError
-        If ``A`` has not two axes or no entry, or ``digits`` is no whole number from 0.
-    """
-    values, digits = filled(A, "A", "a matrix", ndim=2), check_integer(digits, "digits", 0)
-    ax = axes_or_new(ax)
-    top = float(np.abs(values).max(initial=0.0)) or 1.0
-    ax.imshow(values, cmap="PuOr", vmin=-top, vmax=top, aspect="equal")
-    if max(values.shape) <= 8:
-        for (i, j), entry in np.ndenumerate(values):
-            ink = "white" if abs(entry) > 0.6 * top else INK
-            ax.text(
-                j, i, f"{entry:.{digits}f}".replace("-", "−"), ha="center", va="center", color=ink, fontsize=9
-            )
-    ax.grid(visible=False)
-    ax.set_xticks(range(values.shape[1]), [str(j + 1) for j in range(values.shape[1])])
-    ax.set_yticks(range(values.shape[0]), [str(i + 1) for i in range(values.shape[0])])
     return ax

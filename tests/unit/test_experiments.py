@@ -1,11 +1,13 @@
+"""The papers' experiments themselves; the framework and the command line have their own tests."""
+
 from __future__ import annotations
 
-import json
+import re
 
 import numpy as np
 import pytest
 
-from svmlib import cli, experiments
+from svmlib import experiments
 from svmlib.errors import DataError
 
 
@@ -47,45 +49,31 @@ def test_local_convergence_goes_to_the_svm_of_its_own_norm():
     np.testing.assert_array_equal(again.optimal, W.optimal[:3])
 
 
-def test_reproduce_stores_numbers_with_their_origin(tmp_path, capsys):
-    assert (
-        cli.main(
-            ["reproduce", "p1_local_convergence", "--trials", "2", "--seed", "5", "--out", str(tmp_path)]
-        )
-        == 0
-    )
-    assert "p1_local_convergence.npz" in capsys.readouterr().out
-    with np.load(tmp_path / "p1_local_convergence.npz") as stored:
-        assert stored["W_fro"].shape[0] == 2
-        W, _ = experiments.local_convergence(2, seed=5)
-        np.testing.assert_array_equal(stored["W_fro"], W.fro)
-    about = json.loads((tmp_path / "p1_local_convergence.json").read_text())
-    assert about["seed"] == 5
-    assert about["arrays"]["W_fro"] == list(W.fro.shape)
-    assert not list(tmp_path.glob("*.partial*"))
+def test_records_hold_the_numbers_of_the_functions():
+    r = experiments.p1_local_convergence(2, seed=5, steps=200)
+    W, KQ = experiments.local_convergence(2, seed=5, steps=200)
+    assert set(r) == {f"{what}_{field}" for what in ("W", "KQ") for field in W.__dataclass_fields__}
+    for name, found in (("W", W), ("KQ", KQ)):
+        for field in W.__dataclass_fields__:
+            np.testing.assert_array_equal(r[f"{name}_{field}"], getattr(found, field))
+    assert dict(r.options) == {"n": 6, "T": 8, "d": 10, "steps": 200}
 
 
-def test_reproduce_lists_and_refuses(capsys, tmp_path):
-    assert cli.main(["reproduce", "--list"]) == 0
-    assert set(experiments.EXPERIMENTS) <= set(capsys.readouterr().out.split())
-    assert cli.main(["reproduce", "p9"]) == 2
-    assert "there is no experiment 'p9'. Choose one of: p1_planar_1" in capsys.readouterr().err
-    assert cli.main(["reproduce"]) == 2
-    assert "no experiment was named" in capsys.readouterr().err
-    assert cli.main(["reproduce", "p1_planar_1", "--trials", "0"]) == 2
-    assert "--trials must be at least 1" in capsys.readouterr().err
-    assert cli.main(["reproduce", "p1_planar_1", "--seed", "-1"]) == 2
-    assert "--seed must be a whole number >= 0, got -1" in capsys.readouterr().err
-    assert cli.main(["reproduce", "p1_planar_1", "--device", "gpu"]) == 2
-    assert "device must be None" in capsys.readouterr().err
-    occupied = tmp_path / "file"
-    occupied.write_text("")
-    assert cli.main(["reproduce", "p1_planar_1", "--out", str(occupied)]) == 2
-    assert "cannot write to the folder" in capsys.readouterr().err
+@pytest.mark.parametrize("which", [1, 2])
+def test_planar_records_hold_the_numbers_of_the_paths(which):
+    r = experiments.EXPERIMENTS[f"p1_planar_{which}"](seed=3)
+    paths = experiments.planar_paths(which, seed=3)
+    np.testing.assert_array_equal(r["KQ_path"], paths.KQ_path)
+    np.testing.assert_array_equal(r["W_nuc"], paths.nuc.W)
+    np.testing.assert_array_equal(r["correlation_W_fro"], paths.correlations["W_fro"])
+    assert r.sizes["W_path"] == (len(r["steps"]), 2, 2)
 
 
-def test_planar_records_are_stored_too(tmp_path):
-    for which in (1, 2):
-        assert cli.main(["reproduce", f"p1_planar_{which}", "--out", str(tmp_path)]) == 0
-        with np.load(tmp_path / f"p1_planar_{which}.npz") as stored:
-            assert stored["W_path"].shape[1:] == (2, 2)
+def test_every_experiment_is_listed_and_documented():
+    for name, entry in experiments.EXPERIMENTS.items():
+        assert name in experiments.__all__
+        assert re.match("p[123]_", name)
+        assert entry.about and entry.source and re.match(r"(about )?[\d.]+ (s|min)", entry.cost), name
+        doc = getattr(experiments, name).__doc__
+        assert "trials : int, optional" in doc
+        assert "    Numbers with their origin, see :class:`Record`. Its arrays:\n\n    " in doc, name

@@ -1,0 +1,53 @@
+"""The papers' experiments, one function per figure or table, each returning a record of numbers.
+
+``svmlib reproduce --list`` names them; ``svmlib reproduce NAME --out FOLDER`` runs one and stores its record.
+In Python the same is ``svmlib.experiments.NAME(folder=FOLDER)``:
+
+>>> import svmlib as sv
+>>> r = sv.experiments.p1_planar_1()
+>>> r["W_path"].shape[1:]
+(2, 2)
+"""
+
+from __future__ import annotations
+
+from .framework import EXPERIMENTS, Experiment, Task, experiment, trials
+from .joint import p2_joint_training as p2_joint_training
+from .joint import three_sequences
+from .limits import p1_limits as p1_limits
+from .local import LocalConvergence, local_convergence
+from .local import p1_local_convergence as p1_local_convergence
+from .one_query import p2_loss_functions as p2_loss_functions
+from .one_query import p2_multiple_inputs as p2_multiple_inputs
+from .one_query import p2_single_input as p2_single_input
+from .overparam import p1_global_fraction as p1_global_fraction
+from .overparam import p1_global_map as p1_global_map
+from .overparam import p1_spurious_directions as p1_spurious_directions
+from .overparam import p1_support_fraction as p1_support_fraction
+from .paths import p1_regularization_path as p1_regularization_path
+from .planar import PlanarPaths, planar_paths
+from .planar import p1_planar_1 as p1_planar_1
+from .planar import p1_planar_2 as p1_planar_2
+from .rank import p1_rank as p1_rank
+from .record import Record, RecordError, load
+from .wrong_limits import p1_first_step as p1_first_step
+from .wrong_limits import p2_equal_scores as p2_equal_scores
+from .wrong_limits import p2_wrong_limit as p2_wrong_limit
+
+# An experiment is added by one import above: "from .module import NAME as NAME".
+__all__ = [
+    "EXPERIMENTS",
+    "Experiment",
+    "LocalConvergence",
+    "PlanarPaths",
+    "Record",
+    "RecordError",
+    "Task",
+    "experiment",
+    "load",
+    "local_convergence",
+    "planar_paths",
+    "three_sequences",
+    "trials",
+    *EXPERIMENTS,
+]
