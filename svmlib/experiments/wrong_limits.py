@@ -193,7 +193,7 @@ def p1_first_step(
     T: int = 5,
     steps: int = 2000,
 ) -> dict[str, Any]:
-    """Random instances of growing dimension: does the first step separate, is training from zero global?
+    """Ask, in random instances of growing dimension, whether the first step separates and training is global.
 
     Parameters
     ----------
