@@ -10,7 +10,7 @@ from svmlib import norms, svm
 from svmlib.arrays import BoolArray, FloatArray, IntArray
 from svmlib.errors import SolverError
 
-from ._path_newton import Ball, Cap, split
+from ._path_newton import PATIENCE, Ball, Cap, split
 from ._path_objective import Objective
 
 CERTIFIED = 1e-8
@@ -112,6 +112,14 @@ class Chain:
         self._keep_last(ball, found, B, S)
         x, value, rest, inside, edge = found
         good = rest <= CERTIFIED
+        if asked and self.cap is None:  # nothing but plateaus: to first order the loss is constant there
+            none = np.flatnonzero(~np.repeat(good.reshape(B, S).any(-1), S))
+            e = self.objective(who[none], ball.matrix(x[none]), 1)
+            rest[none] = np.minimum(
+                rest[none],
+                R[none] * norms.get(self.norm).dual(e.G) / np.maximum(np.abs(e.part), 1e-300),
+            )
+            good = rest <= CERTIFIED
         order = np.where(ball.plain, -np.inf, value)
         order[~good] = np.inf
         order, level = order.reshape(B, S), np.where(ball.plain, value, 0.0).reshape(B, S)
@@ -126,8 +134,7 @@ class Chain:
             bad = int(np.flatnonzero(~good.reshape(B, S).any(-1))[0])
             raise SolverError(
                 f"At radius {radius:g} no start reached a stationary point of instance {bad}: the best ended "
-                f"at {rest.reshape(B, S)[bad].min():.1e}, wanted {CERTIFIED:.0e}. Try more starts, smaller "
-                "radii in between, or a smoother head."
+                f"at {rest.reshape(B, S)[bad].min():.1e}, wanted {CERTIFIED:.0e}. {self._advice(radius)}"
             )
         at = np.arange(B) * S + winner
         self._remember(W[at], value[at], ball.plain[at], rest[at])
@@ -141,6 +148,15 @@ class Chain:
         outer = self.objective.expanded(W[at])
         K, Q = self._factors(x[at]) if self.width is not None else (outer[..., :0], outer[..., :0])
         return Point(outer, K, Q, log_gap, excess, rest[at], inside[at], edge[at], attempts, winner)
+
+    def _advice(self, radius: float) -> str:
+        logit = radius * float(self.objective.unit.max())
+        if logit > 1e8:
+            return (
+                f"Logits grow up to {logit:.0e} there, too large for margins of order 1 to be told apart in "
+                "double precision: stop at a smaller radius, the direction hardly changes beyond."
+            )
+        return "Try more starts, smaller radii in between, or a smoother head."
 
     def _remember(self, W: FloatArray, value: FloatArray, plain: BoolArray, rest: FloatArray) -> None:
         """Keep the best point of all radii so far; one that is no minimum yet counts too."""
@@ -168,7 +184,7 @@ class Chain:
             return
         first = lost * S
         again = Ball(self.objective, lost, ball.radius[first], self.width)
-        again.patience = ball.patience
+        again.patience = 3 * PATIENCE
         inner = np.ones(len(lost), dtype=bool)
         for kept, new in zip(found, self._certified(again, W[lost], inner, least=1e-6), strict=True):
             kept[first] = new
@@ -193,19 +209,27 @@ class Chain:
             x[low], logs, _ = again.solve(x[low])
             value[low] = np.exp(logs) + self.above[ball.who[low]]
         rest, inside, edge = self._certificate(ball, x, R)
-        for _ in range(3):  # a point that is stationary in (K, Q) and not in W has a missing direction
+        for _ in range(5):  # a point that is stationary in (K, Q) and not in W has a missing direction
             stuck = np.flatnonzero(~(rest <= CERTIFIED))
             if self.width is None or not len(stuck):
                 break
             part = ball.matrix(x[stuck])
             who = ball.who[stuck]
             G = self.objective(who, part, 1).G
-            mixed = 0.8 * part + 0.2 * R[stuck, None, None] * norms.NUC.steepest(-G)
+            # from a point that must not be lost, a change by a few logits only
+            share = np.where(inner[stuck], np.minimum(0.2, 2.0 / R[stuck]), 0.2)[:, None, None]
+            mixed = (1.0 - share) * part + share * R[stuck, None, None] * norms.NUC.steepest(-G)
             again = Ball(self.objective, who, R[stuck], self.width)
             again.plain, again.patience = ball.plain[stuck], ball.patience
-            x[stuck], value[stuck], _ = again.solve(self._variables(mixed, R[stuck], 1e-2))
-            ball.plain[stuck] = again.plain
-            rest[stuck], inside[stuck], edge[stuck] = self._certificate(again, x[stuck], R[stuck])
+            new, reached, _ = again.solve(self._variables(mixed, R[stuck], 10.0 * least))
+            lower = ~inner[stuck] | np.where(
+                again.plain == ball.plain[stuck], reached <= value[stuck], again.plain
+            )
+            stuck, new, reached = stuck[lower], new[lower], reached[lower]
+            ball.plain[stuck] = again.plain[lower]
+            x[stuck], value[stuck] = new, reached
+            again = Ball(self.objective, ball.who[stuck], R[stuck], self.width)
+            rest[stuck], inside[stuck], edge[stuck] = self._certificate(again, new, R[stuck])
         return Certified(x, value, rest, inside, edge)
 
     def _variables(self, W: FloatArray, R: FloatArray, least: float) -> FloatArray:

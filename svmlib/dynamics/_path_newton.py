@@ -193,7 +193,8 @@ class Ball:
         if self.cap is not None:  # from the edge, a step out of the cap is replaced by one along the gradient
             out = at & ~edge & ((step * u).sum(-1) < 0)
             step = np.where(out[:, None], -r / np.maximum(curved.max(-1), 1e-300)[:, None], step)
-        length = np.linalg.norm(step, axis=-1)
+        top = np.maximum(np.abs(step).max(-1), 1e-300)
+        length = top * np.linalg.norm(step / top[:, None], axis=-1)  # its square may overflow on a plateau
         step *= (np.minimum(length, 0.5 * R) / np.maximum(length, 1e-300))[:, None]
         slope = here.unit * (r * step).sum(-1)
         return step, slope, free, np.linalg.norm(r, axis=-1) / against

@@ -49,8 +49,9 @@ class Path:
     """(..., r) no weights of the ball have a smaller ``log_gap``; -inf where no bound is known."""
     stationarity: FloatArray
     r"""(..., r) relative Frank-Wolfe gap :math:`1-\langle-G,W\rangle/(R\|G\|_*)`, dual norm; inside the ball
-    :math:`\|G\|_*\|W\|` over what it would be if no terms of G cancelled (small terms alone, on a plateau,
-    do not count as stationary); on a cone's edge half the squared sine to its normals."""
+    :math:`\|G\|_*\|W\|` over what it would be if no terms of G cancelled (terms that are small alone
+    do not count; if every start ended on such a plateau, :math:`R\|G\|_*` over the excess);
+    on a cone's edge half the squared sine to its normals."""
     interior: BoolArray
     """(..., r) whether the point is inside the ball; with a cone, whether the loss falls inwards from it."""
     edge: BoolArray

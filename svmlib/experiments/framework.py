@@ -146,7 +146,7 @@ class Measure(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Experiment:
-    """An entry of :data:`EXPERIMENTS`; calling it runs the experiment and returns its :class:`Record`."""
+    """An entry of ``EXPERIMENTS``; calling it runs the experiment and returns its :class:`Record`."""
 
     name: str
     """Name in Python and on the command line."""

@@ -72,7 +72,7 @@ def p1_global_fraction(
     -------
     dict
         ``widths`` (D,); ``outcome_W_cross``, ``outcome_W_self``, ``outcome_KQ_cross``, ``outcome_KQ_self``,
-        each (D, trials): codes of :data:`svmlib.experiments.limits.OUTCOMES`; ``feasible_cross`` and
+        each (D, trials): codes of ``svmlib.experiments.limits.OUTCOMES``; ``feasible_cross`` and
         ``feasible_self`` (D, trials): whether the optimal tokens can be separated.
     """
     found: dict[str, list[Any]] = {}
@@ -122,7 +122,7 @@ def p1_global_map(
     -------
     dict
         ``sizes`` (S, 2), ``widths`` (D,), and, each (S, D, trials), for W and for KQ: ``outcome_W``, codes of
-        :data:`svmlib.experiments.limits.OUTCOMES`; ``wrong_W``, in how many sequences the selected token is
+        ``svmlib.experiments.limits.OUTCOMES``; ``wrong_W``, in how many sequences the selected token is
         not the optimal one; ``second_W``, in how many it is the second best.
     """
     if not all(np.shape(size) == (2,) for size in sizes):
@@ -188,8 +188,9 @@ def p1_support_fraction(
     -------
     dict
         ``widths`` (D,) and, each (D, trials): ``support``, the share of tokens that are support tokens (NaN
-        where infeasible); ``first_step``, see :func:`first_step_separates`; ``uphill``, the share of points
-        at which the loss does not fall along the solution of the SVM.
+        where infeasible); ``first_step``, the smallest margin of the optimal tokens along one gradient
+        step from 0 of length 1; ``uphill``, the share of points at which the loss does not fall along the
+        solution of the SVM.
     """
     check_integer(T, "T", 2)  # of a single token there are no margins
     check_integer(points, "points")

@@ -285,7 +285,7 @@ def p2_wrong_limit(
     below : ndarray of bool, shape (side * side,)
         Whether a recorded loss was below that of every wrong selection.
     border : ndarray, shape (r, 2)
-        The predicted border between the two kinds of starts, see :func:`separatrix`.
+        The predicted border between the two kinds of starts, ``separatrix`` in its module.
     """
     axis = np.linspace(-half, half, side)
     start = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)

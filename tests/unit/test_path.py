@@ -158,6 +158,31 @@ def test_an_infeasible_problem_has_a_finite_limit_and_says_so():
         assert found.excess + sv.dynamics.infimum(p) == pytest.approx(0.5403, abs=1e-4)
 
 
+@pytest.mark.parametrize(("norm", "loss"), [("nuc", "exponential"), ("nuc", "linear"), ("fro", "logistic")])
+def test_a_larger_ball_has_no_larger_minimum(norm, loss):
+    """Infeasible instances have saturated plateaus on which a start may end."""
+    p = sv.data.random_problem(5, 6, 2, batch=8)
+    found = path(p, [20.0, 100.0, 1000.0], norm, loss=loss, starts=1)
+    assert not found.feasible.all()
+    assert (np.diff(found.log_gap, axis=-1) <= 1e-9).all()
+    assert (found.stationarity <= 1e-8).all()
+
+
+def test_a_best_selection_that_is_saturated():
+    """Scalar weights, compared with a grid; in some instances the infimum is at infinity and not optimal."""
+    p = sv.data.random_problem(3, 10, 1, batch=6)
+    grid = np.concatenate([-np.geomspace(1000, 1e-3, 4000), np.geomspace(1e-3, 1000, 4000)])
+    found = path(p, [1.0, 1000.0])
+    for b in range(6):
+        lowest = sv.attention.loss(p[b], grid[:, None, None]).min() - sv.dynamics.infimum(p[b])
+        assert found.excess[b, -1] <= lowest + 1e-12
+
+
+def test_radii_beyond_double_precision_say_so(small):
+    with pytest.raises(SolverError, match="double precision"):
+        path(small, [1e20])
+
+
 def test_a_head_for_which_composing_pays():
     p = sv.data.Problem([[[1.0], [-1.0]]], [[1.0]], [1], head=lambda u: -(u[..., 0] ** 2))
     found = path(p, [0.5, 50.0], tokens=[0])
