@@ -72,7 +72,7 @@ class Basins(NamedTuple):
 def basins(count: int) -> Basins:
     """Find local, not global ends of runs from zero in ``count`` instances with n = 6, T = 8, d = 10."""
     p = data.random_problem(n=6, T=8, d=10, batch=count)
-    end = dynamics.train(p, Direct.zeros(p), dynamics.normalized(0.1), 8000, record=1).selected
+    end = dynamics.train(p, Direct.zeros(p), dynamics.normalized(0.4), 2000, record=1).selected
     s = svm.attention_svm(p, end)
     use = selection.locally_optimal(p, s) & (end != p.optimal).any(-1)
     p, tokens = p[use], end[use]
@@ -91,11 +91,11 @@ def basins(count: int) -> Basins:
 def kept(problem: data.Problem, tokens: IntArray, W: FloatArray) -> BoolArray:
     """Train from W until the fate is settled: who selects the tokens at the end.
 
-    The steps are 1500, and 20 more for each unit of the largest norm: a run that walks back needs a time
-    proportional to it.
+    The steps of length 0.4 add up to 150, and 2 more for each unit of the largest norm: a run that walks back
+    needs a time proportional to it.
     """
     size = float(np.linalg.norm(W, axis=(-2, -1)).max())
-    run = dynamics.train(problem, Direct(W), dynamics.normalized(0.1), int(1500 + 20 * size), record=1)
+    run = dynamics.train(problem, Direct(W), dynamics.normalized(0.4), int(375 + 5 * size), record=1)
     return np.asarray((run.selected == tokens).all(-1))
 
 
@@ -110,12 +110,8 @@ def towards(start: FloatArray, target: FloatArray, angle: FloatArray, size: floa
 
 def directed_shares(b: Basins, factors: tuple[float, ...], size: float) -> FloatArray:
     """Share of runs that keep their selection, started towards the nearest bad cone, for each factor."""
-    return np.array(
-        [
-            kept(b.problem, b.solution.tokens, towards(b.solution.W, b.nearest, f * b.angle, size)).mean()
-            for f in factors
-        ]
-    )
+    starts = towards(b.solution.W, b.nearest, np.multiply.outer(factors, b.angle), size)
+    return np.asarray(kept(b.problem.expand(len(factors)), b.solution.tokens, starts).mean(-1))
 
 
 def random_shares(
@@ -126,12 +122,10 @@ def random_shares(
     copies: int = 4,
 ) -> FloatArray:
     """Share of runs that keep their selection, started at angles from the solution in random directions."""
-    p = problem.expand(copies)
     W = np.broadcast_to(solution.W, (copies, *solution.W.shape))
-    tokens = np.broadcast_to(solution.tokens, (copies, *solution.tokens.shape))
-    return np.array(
-        [kept(p, tokens, _beside(W, size, float(np.cos(np.radians(a))), seed=int(a))).mean() for a in degrees]
-    )
+    starts = [_beside(W, size, float(np.cos(np.radians(a))), seed=int(a)) for a in degrees]
+    p = problem.expand(len(degrees), copies)
+    return np.asarray(kept(p, solution.tokens, np.stack(starts)).mean((-2, -1)))
 
 
 @claim(

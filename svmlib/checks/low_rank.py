@@ -26,14 +26,14 @@ def effective_rank(W: ArrayLike) -> FloatArray:
     Parameters
     ----------
     W : array_like, shape (..., a, b)
-        Matrices; NaN where W has NaN.
+        Matrices; the answer is NaN for a zero matrix and where an entry is not finite.
 
     Returns
     -------
     ndarray, shape (...)
     """
     matrices = as_float(W, "W", min_ndim=2, finite=False)
-    known = np.asarray(np.isfinite(matrices).all((-2, -1)))
+    known = np.asarray((np.isfinite(matrices) & (matrices != 0).any((-2, -1), keepdims=True)).all((-2, -1)))
     filled: FloatArray = np.where(known[..., None, None], matrices, 1.0)
     sigma = np.linalg.svd(filled, compute_uv=False)
     out = np.exp(compare.entropy(sigma / sigma.sum(-1, keepdims=True)))
@@ -46,11 +46,11 @@ def both_random(problem: data.Problem, scale: float, m: int | None = None, seed:
     Parameters
     ----------
     problem : Problem
-        Gives the batch and the dimension.
+        Gives the batch and the widths of keys and queries.
     scale : float
         Standard deviation of the entries.
     m : int, optional
-        Width of the factors, d by default.
+        Width of the factors, by default the smaller of the two widths.
     seed : int
         Seed.
 
@@ -59,29 +59,12 @@ def both_random(problem: data.Problem, scale: float, m: int | None = None, seed:
     Factored
         One draw for every instance.
     """
-    size = (2, *problem.batch_shape, problem.d, problem.d if m is None else m)
-    K, Q = scale * np.random.default_rng(seed).normal(size=size)
-    return Factored(K, Q)
-
-
-def copies(problem: data.Problem, count: int) -> data.Problem:
-    """The same instance several times, for several starts.
-
-    Parameters
-    ----------
-    problem : Problem
-        One problem with a linear head.
-    count : int
-        How many times.
-
-    Returns
-    -------
-    Problem
-        With one batch axis.
-    """
-    return data.Problem(
-        np.broadcast_to(problem.X, (count, *problem.X.shape)), problem.z, problem.y, problem.v
+    rng, wide = np.random.default_rng(seed), min(problem.key_dim, problem.query_dim) if m is None else m
+    K, Q = (
+        scale * rng.normal(size=(*problem.batch_shape, rows, wide))
+        for rows in (problem.key_dim, problem.query_dim)
     )
+    return Factored(K, Q)
 
 
 @claim(

@@ -11,9 +11,10 @@ from scipy.linalg import expm
 from svmlib import compare, data, dynamics, norms, svm
 from svmlib.arrays import FloatArray, as_float
 from svmlib.attention import Direct, Factored, gradient
+from svmlib.errors import DataError
 
 from .descent_factored import joint
-from .low_rank import OWN, PAGE, both_random, copies
+from .low_rank import OWN, PAGE, both_random
 from .registry import Measured, claim
 
 
@@ -33,8 +34,18 @@ def mirror_problem(a: ArrayLike, c: ArrayLike) -> data.Problem:
     -------
     Problem
         With n = 2^(r-1), T = 2, d = r; scores 1 and 0.
+
+    Raises
+    ------
+    DataError
+        If a coordinate is 0.
+    ShapeError
+        If the lengths differ.
     """
-    token, query = as_float(a, "a", ndim=1), as_float(c, "c", ndim=1)
+    token = as_float(a, "a", ndim=1)
+    query = as_float(c, "c", ndim=1, last=token.shape)
+    if not (token * query).all():
+        raise DataError(f"a and c must not have zeros, got a = {token} and c = {query}; leave the axes out.")
     signs = np.array([(1.0, *s) for s in itertools.product((1.0, -1.0), repeat=len(token) - 1)])
     X = np.stack([signs * token, np.zeros_like(signs)], axis=1)
     head = np.zeros(len(token))
@@ -48,18 +59,18 @@ def mirror_problem(a: ArrayLike, c: ArrayLike) -> data.Problem:
     kind="proposition",
     source=OWN,
     chapter=PAGE,
-    scope="random forces, d = 6, m = 3 and 8; the start of training on n = 10, T = 5, d = 10",
+    scope="random forces, d = 6, r = 3, m = 2 and 8; the start of training on n = 10, T = 5, d = 10",
     seeds="0 to trials − 1",
     trials=(30, 10),
 )
 def power_iteration(trials: int) -> list[Measured]:
     """Compare the closed form with fine Euler steps, then the first steps of real training with it."""
-    errors, tails, shapes = [], [], []
+    errors, tails, shapes, ranks = [], [], [], []
     for seed in range(trials):
         rng = np.random.default_rng(seed)
         u, v = (np.linalg.qr(rng.normal(size=(6, 6)))[0] for _ in range(2))
         s = np.array([1.0, 1.0, 1.0, 0.8, 0.4, 0.0])
-        K, Q = rng.normal(size=(2, 6, (3, 8)[seed % 2]))
+        K, Q = rng.normal(size=(2, 6, (2, 8)[seed % 2]))
         stacked = _block_exponential((u * s) @ v.T, 0.7) @ np.r_[K, Q]
         W = stacked[:6] @ stacked[6:].T
         errors.append(norms.FRO(u.T @ W @ v - _constant_force(u, s, v, K, Q, 0.7)) / norms.FRO(W))
@@ -68,6 +79,7 @@ def power_iteration(trials: int) -> list[Measured]:
         tails.append(norms.FRO(late[3:]) + norms.FRO(late[:3, 3:]))
         block = late[:3, :3]
         shapes.append(norms.FRO(block - block.T) + max(0.0, -np.linalg.eigvalsh((block + block.T) / 2).min()))
+        ranks.append(int(compare.rank(block)) - min(3, K.shape[1]))
     p = data.random_problem(10, 5, 10, batch=max(5, trials // 2))
     force = -gradient(p, Direct.zeros(p)).matrix()
     left, _, right = np.linalg.svd(force)
@@ -83,6 +95,7 @@ def power_iteration(trials: int) -> list[Measured]:
         ),
         Measured("part outside the top pairs at time 80, relative, largest", max(tails), "<=", 1e-6),
         Measured("inside: distance from symmetric positive semidefinite, largest", max(shapes), "<=", 1e-6),
+        Measured(r"inside: distance of the rank from $\min(r,m)$, largest", max(map(abs, ranks)), "==", 0),
         Measured(
             "factors of size 0.001, 60 steps: median correlation with the first force's top pair",
             seen[1e-3],
@@ -139,7 +152,7 @@ def mirror(trials: int) -> list[Measured]:
     own = dynamics.train(p, Direct.zeros(p), steps, 2000, record=[10, 200, 2000])
     sizes = np.array([1e-3, 0.1, 1.0])
     root = np.sqrt(sizes)[:, None, None] * np.eye(3)
-    run = dynamics.train(copies(p, 3), Factored(root, root), steps, 5000, record=[200, 1000, 5000])
+    run = dynamics.train(p.expand(3), Factored(root, root), steps, 5000, record=[200, 1000, 5000])
     sigma = np.einsum("brjj->brj", run.W)
     off = np.abs(run.W - sigma[..., None] * np.eye(3)).max()
     grown = np.log(sigma / sizes[:, None, None])
@@ -147,7 +160,7 @@ def mirror(trials: int) -> list[Measured]:
     ratio = sigma[:, -1, 1] / sigma[:, -1, 0]
     turns = np.linalg.qr(np.random.default_rng(0).normal(size=(9, 3, 3)))[0]
     start = Factored(0.1 * np.broadcast_to(np.eye(3), (9, 3, 3)), 0.1 * turns)
-    tilted = dynamics.train(copies(p, 9), start, steps, 5000, record=[5000])
+    tilted = dynamics.train(p.expand(9), start, steps, 5000, record=[5000])
     s = np.log(np.linalg.svd(tilted.W[:, 0], compute_uv=False) / 0.01)
     wrong = np.median(np.abs(s[:, 1] / s[:, 0] - b[1] / b[0]))
     return [

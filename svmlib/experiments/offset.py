@@ -56,6 +56,7 @@ def limit_offset(value: ArrayLike, loss: str = "logistic") -> FloatArray:
     Returns
     -------
     ndarray, shape (...)
+        Offsets, in units of p.
 
     Raises
     ------

@@ -68,7 +68,7 @@ def multiple_inputs(seed: int = 0) -> Problem:
 
 
 def starts(values: Iterable[float] = HEIGHTS, axis: int = 1) -> Direct:
-    """Weights (values, 2, 1) on a coordinate axis of the plane: the six starts of the pictures.
+    """Make weights (values, 2, 1) on a coordinate axis of the plane, as the starts of the pictures are.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def p2_multiple_inputs(task: Task, *, steps: int = 1000) -> dict[str, Any]:
 def p2_loss_functions(
     task: Task, *, values: tuple[float, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 100), steps: int = 1000
 ) -> dict[str, Any]:
-    """Paths of p from 0 for both losses and several C, with the closed form of their offset.
+    """Follow p from 0 for both losses and several C, and give the closed form of the offset.
 
     Parameters
     ----------
@@ -253,6 +253,19 @@ def p2_loss_functions(
 
 
 def cosines(paths: FloatArray, targets: FloatArray) -> FloatArray:
-    """(..., r, k) correlations of points (..., r, e) of paths with k targets (k, e); NaN at the origin."""
+    """Compare the points of paths with several directions.
+
+    Parameters
+    ----------
+    paths : ndarray, shape (..., r, e)
+        Points.
+    targets : ndarray, shape (k, e)
+        Directions.
+
+    Returns
+    -------
+    ndarray, shape (..., r, k)
+        Correlations; NaN at the origin.
+    """
     columns = [compare.correlation(paths[..., None], target[:, None]) for target in targets]
     return np.stack(columns, axis=-1)

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from svmlib import data, svm
 from svmlib.arrays import BoolArray, FloatArray
+from svmlib.errors import DataError
 
 from .framework import Task, experiment
 
@@ -75,6 +76,8 @@ def p1_rank(
         NaN where there is none); "worst", the certificate of the nuclear solution.
     """
     cells = [(n, T, d) for n, T in sizes for d in widths]
+    if not cells:
+        raise DataError("p1_rank needs at least one pair in sizes and one number in widths.")
     parts = [
         task.part(f"n{n}_T{T}_d{d}", _one_cell, n, T, d, task.trials, task.seed)
         for n, T, d in task.progress(cells)
@@ -127,13 +130,23 @@ def shown_unique(problem: data.Problem, solution: svm.AttentionSVM) -> BoolArray
     -------
     ndarray of bool, shape (...)
         False too where there is no solution.
+
+    Raises
+    ------
+    DataError
+        If the solution is one for the Frobenius norm, which is always unique.
     """
+    if solution.norm != "nuc":
+        raise DataError(f"shown_unique takes a solution for the nuclear norm, got {solution.norm!r}.")
     out = np.zeros(problem.batch_shape, dtype=bool)
     deltas = problem.differences(solution.tokens)
     for b in np.argwhere(solution.solved):
         at = tuple(b)
         W, lam, delta, z = solution.W[at], solution.multipliers[at], deltas[at], problem.z[at]
         r, (U, _, Vt) = int(solution.rank[at]), np.linalg.svd(W)
+        if r == 0:  # nothing to separate: W = 0 is the only matrix of norm 0
+            out[at] = True
+            continue
         G = np.einsum("nt,ntd,ne->de", lam, delta, z)
         if (np.linalg.svd(G, compute_uv=False)[r:] > 1.0 - TIGHT).any():
             continue

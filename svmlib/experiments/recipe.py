@@ -25,7 +25,7 @@ def additive_recipe(
     precision: str = "float64",
     record: int | Iterable[int] | None = None,
 ) -> FloatArray:
-    r"""Steps :math:`-\eta\,g/(\|g\|+\epsilon)` with the textbook gradient of the logistic loss.
+    r"""Train with steps :math:`-\eta\,g/(\|g\|+\epsilon)` of the textbook gradient of the logistic loss.
 
     This is how published code normalises. Once :math:`\|g\|\ll\epsilon` it is plain gradient descent with the
     step size :math:`\eta/\epsilon`. Compare :func:`svmlib.dynamics.normalized`, which has no constant.

@@ -66,6 +66,20 @@ def test_uniqueness_keeps_the_batch_axes():
     assert not found[~s.solved].any()
 
 
+def test_one_token_a_sequence_needs_no_matrix():
+    r = sv.experiments.p1_rank(trials=2, sizes=((3, 1),), widths=(4,))
+    assert (r["rank_nuc"] == 0).all()
+    assert r["unique"].all()
+
+
+def test_frobenius_solutions_and_empty_grids_are_refused():
+    p = sv.data.random_problem(2, 4, 3)
+    with pytest.raises(sv.errors.DataError, match="nuclear"):
+        shown_unique(p, sv.svm.attention_svm(p))
+    with pytest.raises(sv.errors.DataError, match="sizes"):
+        sv.experiments.p1_rank(trials=1, sizes=())
+
+
 def test_published_readings():
     r = published_ranks()
     assert r["fro"].shape == r["nuc"].shape == (3, 8)
