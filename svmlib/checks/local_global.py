@@ -108,7 +108,7 @@ def clearance(trials: int) -> list[Measured]:
     """Compare the definition with the reduced program, over all selections and over runs."""
     wrong = {"fro": 0, "nuc": 0}
     count = {"fro": 0, "nuc": 0}
-    some = 0
+    some, nearest = 0, -np.inf
     for seed in range(trials):
         p = data.random_problem(n=3, T=3, d=3, seed=seed)
         for norm in wrong:
@@ -116,6 +116,8 @@ def clearance(trials: int) -> list[Measured]:
             smallest = reduced_svm(copies, s.tokens, norm)[1].min((-2, -1))
             wrong[norm] += int((local != (smallest > 1.001)).sum())
             count[norm] += int(local.sum())
+            others = ~local & s.solved & np.isfinite(smallest)
+            nearest = max(nearest, float(smallest[others].max(initial=-np.inf)))
         some += int(local.sum() > 1)
     runs = data.random_problem(n=6, T=8, d=10, batch=trials)
     end = dynamics.train(runs, Direct.zeros(runs), dynamics.normalized(0.1), 250, record=1)
@@ -131,6 +133,7 @@ def clearance(trials: int) -> list[Measured]:
             0.002,
             "solutions need not be unique",
         ),
+        Measured("feasible, not locally optimal: largest of the smallest clearances", nearest, "<", 0.999),
         Measured("runs after 250 steps where they disagree", differ.sum(), "==", 0, f"{trials} runs"),
         Measured(
             "locally optimal selections an instance, Frobenius", count["fro"] / trials, "in", (1.2, 3.5)

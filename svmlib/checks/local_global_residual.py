@@ -15,7 +15,7 @@ from .descent import longest_step, step_weights
 from .local_global import PAGE, features
 from .registry import Measured, claim
 
-STEP = 0.4  # a third of the shortest of the instances' longest stable steps, descent.longest_step
+STEP = 0.4  # well below descent.longest_step of every instance; the claim checks it
 MARKS = (125, 250, 500, 1000, 2000, 4000, 8000)
 MEMORY = 1000  # step at which the part from the past is read off
 

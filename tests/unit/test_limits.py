@@ -95,3 +95,17 @@ def test_safe_angle_of_one_worse_and_one_better_token() -> None:
     D = A[1] - A[0]
     assert np.sin(angle) == pytest.approx(D[0] / np.linalg.norm(D))
     assert local_global_basin.safe_angle(p, sv.svm.attention_svm(p, [2]))[0] == pytest.approx(np.pi / 2)
+
+
+def test_rise_of_a_pull_within_the_support_is_infinite() -> None:
+    for clearance in (0.9, 1.0, 1.1):
+        assert local_global_plateau._rise(clearance, 2.0, 0.0) == np.inf
+
+
+def test_random_and_directed_shares_are_those_of_single_starts() -> None:
+    p = local_global_plateau.pair(1.0, 1.2, 2.0).expand(1)
+    s = sv.svm.attention_svm(p, np.array([[0]]))
+    one = local_global_basin.safe_angle(p[0], sv.svm.attention_svm(p[0], [0]))
+    b = local_global_basin.Basins(p, s, np.array([one[0]]), one[1][None], np.zeros(1))
+    assert local_global_basin.directed_shares(b, (0.5, 0.9, 2.0), 200.0).tolist() == [1.0, 1.0, 0.0]
+    assert local_global_basin.random_shares(p, s, (1.0, 2.0), 50.0, copies=2).shape == (2,)
