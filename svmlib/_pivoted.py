@@ -63,20 +63,34 @@ LOSSES = {
             ),
         ),
         Loss("linear", lambda f: -f, torch.zeros_like, lambda f, e: e),
+        # cross-entropy of next-token prediction, where the margin is a probability
+        Loss("log", lambda f: -f.log(), lambda f: -f.log(), lambda f, e: -torch.log1p(-e / f)),
     )
 }
 
 
-def get_loss(loss: str) -> Loss:
-    """Return the loss called ``loss``.
+def get_loss(loss: str, problem: Problem | None = None) -> Loss:
+    """Return the loss called ``loss``, and check that it is defined on the margins of a problem.
 
     Raises
     ------
     DataError
-        If there is no loss of that name.
+        If there is no loss of that name, or it is "log" and a linear head can give a margin that is not
+        positive (without a problem, any can).
     """
     if not isinstance(loss, str) or loss not in LOSSES:
         raise DataError(f"loss must be one of {sorted(LOSSES)}, got {loss!r}.")
+    if loss == "log" and problem is None:
+        raise DataError('The loss "log" is defined for positive margins only, which nothing ensures here.')
+    if loss == "log" and problem is not None and problem.v is not None:
+        gamma = problem.scores
+        low = np.where(problem.visible, gamma, np.inf).min()
+        if low < 0 or gamma.max(-1).min() <= 0:
+            raise DataError(
+                'The loss "log" needs positive margins: token scores y v\'x of at least 0, one of them '
+                f"positive in each sequence. Here the smallest score is {low:.3g}, and the smallest best "
+                f"score of a sequence {gamma.max(-1).min():.3g}."
+            )
     return LOSSES[loss]
 
 
@@ -139,6 +153,9 @@ class Layer:
         self.gram = (self.z[:, :, None] * self.z[:, None]).sum(0)  # (n, n, B) inner products of queries
         self.y = to_tensor(flat.y.T.reshape(1, m), device)
         self.head = problem.head
+        # heads that know their slope in closed form, with parameters for every instance
+        local = getattr(flat.head, "local", None)
+        self.local = None if local is None else local(device)
         self.hidden: Tensor | None = None
         if problem.mask is not None:
             seen = problem.mask.reshape(-1, self.n, self.T).transpose(2, 1, 0).reshape(self.T, m)
@@ -189,26 +206,30 @@ class Layer:
         return self.delta if self.X is self.keys else _relative(self.X, self.pivot)
 
     def output(self, probability: Tensor) -> Tensor:
-        """(B, n, d) attention outputs u for probabilities (T, m)."""
+        """(d, n, B) attention outputs u for probabilities (T, m)."""
         top = self.X.gather(0, self.pivot[:, None].expand(1, self.d, -1))[0]
-        u = top + (self._value_delta() * probability[:, None]).sum(0)
-        return u.reshape(self.d, self.n, self.B).permute(2, 1, 0)
+        return (top + (self._value_delta() * probability[:, None]).sum(0)).reshape(self.d, self.n, self.B)
 
     def _local_scores(self, probability: Tensor) -> tuple[Tensor, Tensor]:
-        # A nonlinear head gives token t the local score y x_t' grad(head)(u): only the head needs autograd.
+        # A nonlinear head gives token t the local score y x_t' grad(head)(u).
+        u = self.output(probability)
+        value, slope = self._differentiated(u) if self.local is None else self.local(u)
+        score = self.y * (self._value_delta() * slope.reshape(self.d, -1)).sum(1)
+        return score, self.y * value.reshape(1, -1)
+
+    def _differentiated(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Value (n, B) and slope (d, n, B) of any head: only here autograd is needed."""
         assert self.head is not None
         with torch.inference_mode(False), torch.enable_grad():
-            u = self.output(probability).clone().requires_grad_(True)
-            value = apply_head(self.head, u)
+            at = u.permute(2, 1, 0).clone().requires_grad_(True)
+            value = apply_head(self.head, at)
             if not value.requires_grad:
                 raise DataError(
                     "head gives a result that does not depend on its input for autograd: it is constant, or "
                     "something in it was detached."
                 )
-            (slope,) = torch.autograd.grad(value.sum(), u)
-        direction = slope.permute(2, 1, 0).reshape(self.d, -1)
-        score = self.y * (self._value_delta() * direction).sum(1)
-        return score, self.y * value.detach().T.reshape(1, -1)
+            (slope,) = torch.autograd.grad(value.sum(), at)
+        return value.detach().T, slope.permute(2, 1, 0)
 
     def ascent(self, view: View, loss: Loss) -> tuple[Tensor, Tensor]:
         r"""Negative gradient in the queries' frame: :math:`-n\nabla_W\mathcal L=e^{c}\sum_i r_iz_i^\top`.

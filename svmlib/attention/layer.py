@@ -143,16 +143,17 @@ def loss(problem: Problem, W: ArrayLike | Weights, loss: str = "logistic") -> Fl
     W : array_like or weights
         Attention matrices.
     loss : str
-        "logistic", "exponential" or "linear".
+        "logistic", "exponential", "linear" or "log".
 
     Returns
     -------
     ndarray, shape (...) or (..., r)
         Losses.
     """
+    chosen = get_loss(loss, check_problem(problem))
     f = predictions(problem, W)
     y = problem.y[..., None, :] if f.ndim > problem.y.ndim else problem.y
-    return np.asarray(get_loss(loss).value(to_tensor(y * f)).numpy().mean(-1))
+    return np.asarray(chosen.value(to_tensor(y * f)).numpy().mean(-1))
 
 
 def gradient(problem: Problem, weights: Weights, loss: str = "logistic") -> Weights:
@@ -169,7 +170,7 @@ def gradient(problem: Problem, weights: Weights, loss: str = "logistic") -> Weig
     weights : Direct or Factored
         Where to take the gradient.
     loss : str
-        "logistic", "exponential" or "linear".
+        "logistic", "exponential", "linear" or "log".
 
     Returns
     -------
@@ -180,7 +181,7 @@ def gradient(problem: Problem, weights: Weights, loss: str = "logistic") -> Weig
     layer = Layer(problem, "cpu")
     matrix = np.broadcast_to(checked.matrix(), (*problem.batch_shape, problem.key_dim, problem.query_dim))
     W = to_tensor(matrix.reshape(-1, *matrix.shape[-2:]).transpose(1, 2, 0))
-    rows, log_scale = layer.ascent(layer.view((W[:, :, None] * layer.z).sum(1)), get_loss(loss))
+    rows, log_scale = layer.ascent(layer.view((W[:, :, None] * layer.z).sum(1)), get_loss(loss, problem))
     scaled = -(log_scale.exp() / layer.n) * (rows[:, None] * layer.z).sum(2)
     G = scaled.permute(2, 0, 1).numpy().reshape(matrix.shape)
     if not np.isfinite(G).all():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,6 +39,8 @@ class Problem:
         Linear head :math:`u\mapsto v^\top u`.
     head : callable, optional
         Any other head: maps tensors (..., d) to (...), see :mod:`svmlib.attention`. Exclusive with ``v``.
+        A head made there may have parameters with the same batch axes, one set for every instance; any other
+        callable is shared by the batch.
     mask : array_like of bool, shape (..., n, T), optional
         True where there is a token, for sequences of unequal length. Masked entries of X are set to 0.
     keys : array_like, shape (..., n, T, e), optional
@@ -95,7 +97,8 @@ class Problem:
                 raise ShapeError(f"{name} must have at least one column, got shape {parts[name][0].shape}.")
         if self.mask is not None:
             parts["mask"] = (self._checked_mask(self.mask, n, T), 2)
-        batch = self._batch_of(parts)
+        leads = {name: a.shape[: a.ndim - own] for name, (a, own) in parts.items()}
+        batch = _batch_of(leads | _head_batch(self.head, d))
         full = {k: np.broadcast_to(a, batch + a.shape[a.ndim - own :]) for k, (a, own) in parts.items()}
         for name in ("X", "keys"):
             if name in full:
@@ -108,6 +111,8 @@ class Problem:
             object.__setattr__(self, name, frozen(value))
         if self.keys is None:
             object.__setattr__(self, "keys", self.X)
+        head = _mapped_head(self.head, lambda a, own: np.broadcast_to(a, batch + a.shape[a.ndim - own :]))
+        object.__setattr__(self, "head", head)
 
     @staticmethod
     def _checked_mask(mask: ArrayLike, n: int, T: int) -> BoolArray:
@@ -117,18 +122,6 @@ class Problem:
         if not flags.any(axis=-1).all():
             raise DataError("mask leaves a sequence without any token; every sequence needs at least one.")
         return flags.astype(bool)
-
-    @staticmethod
-    def _batch_of(parts: dict[str, tuple[Any, int]]) -> tuple[int, ...]:
-        leads = {name: a.shape[: a.ndim - own] for name, (a, own) in parts.items()}
-        try:
-            return np.broadcast_shapes(*leads.values())
-        except ValueError:
-            raise ShapeError(
-                "The leading (batch) axes do not fit: "
-                + ", ".join(f"{k} has {s}" for k, s in leads.items())
-                + "."
-            ) from None
 
     @property
     def n(self) -> int:
@@ -266,7 +259,7 @@ class Problem:
         arrays = {k: getattr(self, k) for k in own if getattr(self, k) is not None}
         if self.keys is self.X:
             del arrays["keys"]
-        return Problem(**{k: f(a, own[k]) for k, a in arrays.items()}, head=self.head)
+        return Problem(**{k: f(a, own[k]) for k, a in arrays.items()}, head=_mapped_head(self.head, f))
 
     def flat(self) -> Problem:
         """Return the problem with all batch axes made into one, of length 1 for a single problem."""
@@ -306,6 +299,38 @@ class Problem:
         keys = "" if self.keys is self.X else f", keys of width {self.key_dim}"
         keys += "" if self.query_dim == self.key_dim else f", queries of width {self.query_dim}"
         return f"Problem(n={self.n}, T={self.T}, d={self.d}{batch}, {head}{mask}{keys})"
+
+
+def _batch_of(leads: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*leads.values())
+    except ValueError:
+        found = ", ".join(f"{name} has {shape}" for name, shape in leads.items())
+        raise ShapeError(f"The leading (batch) axes do not fit: {found}.") from None
+
+
+@runtime_checkable
+class _InstanceHead(Protocol):
+    """A head that may have parameters of its own for every instance, as those of ``svmlib.attention``."""
+
+    batch_shape: tuple[int, ...]
+    width: int
+
+    def mapped(self, f: Callable[[Any, int], Any]) -> Any: ...
+
+
+def _head_batch(head: Any, d: int) -> dict[str, tuple[int, ...]]:
+    """Batch axes of a head's parameters; nothing where all instances share them."""
+    if not isinstance(head, _InstanceHead):
+        return {}
+    if head.width != d:
+        raise ShapeError(f"head reads outputs of width {head.width}, but the tokens of X have width d = {d}.")
+    return {"head": head.batch_shape}
+
+
+def _mapped_head(head: Any, f: Callable[[Any, int], Any]) -> Any:
+    """Head whose parameters for every instance are ``f(array, number of its own axes)``."""
+    return head.mapped(f) if isinstance(head, _InstanceHead) and head.batch_shape else head
 
 
 def _check_scale(a: FloatArray | None, name: str) -> None:

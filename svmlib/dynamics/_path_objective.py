@@ -48,9 +48,17 @@ def _exponential_ratio(best: FloatArray, e: FloatArray) -> FloatArray:
     return np.asarray(np.exp(-best) * np.where(small, 1.0 + 0.5 * e, np.expm1(x) / x))
 
 
+def _log_ratio(best: FloatArray, e: FloatArray) -> FloatArray:
+    share = e / best
+    x = np.where(np.abs(share) < 1e-8, 1.0, share)
+    near = 1.0 + 0.5 * share
+    return np.asarray(np.where(np.abs(share) < 1e-8, near, -np.log1p(-x) / x) / best)
+
+
 SLOPES = {
     "logistic": Slopes(_logistic_ratio, lambda f: _sigmoid(-f), lambda f: _sigmoid(f) * _sigmoid(-f)),
     "exponential": Slopes(_exponential_ratio, lambda f: np.exp(-f), lambda f: np.exp(-f)),
+    "log": Slopes(_log_ratio, lambda f: 1.0 / f, lambda f: 1.0 / np.square(f)),
     "linear": Slopes(lambda best, e: np.ones_like(e), np.ones_like, np.zeros_like),
 }
 
@@ -74,6 +82,7 @@ class Objective:
 
     def __init__(self, problem: Problem, tokens: IntArray, loss: str, over: IntArray | None = None) -> None:
         self.loss, self.head, self.y = SLOPES[loss], problem.head, problem.y
+        self.problem = problem
         self.visible = problem.visible
         delta = -problem.differences(tokens)  # keys minus the selected token's: no row for that one
         self.left, D, reach = _reduced(delta.reshape(len(delta), -1, delta.shape[-1]))
@@ -92,9 +101,10 @@ class Objective:
             values = problem.X
             self.chosen = np.take_along_axis(values, tokens[..., None, None], -2)
             self.away = np.where(self.visible[..., None], values - self.chosen, 0.0)
-            value, slope = self._head(self.chosen[..., 0, :], 1)
+            everything = np.arange(len(values))
+            value, slope = self._head(everything, self.chosen[..., 0, :], 1)
             self.best = self.y * value
-            every = np.abs(self._head(values, 0)[0] - value[..., None])
+            every = np.abs(self._head(everything, values, 0)[0] - value[..., None])
             first = np.abs(np.einsum("bntd,bnd->bnt", self.away, slope))
             self.reach = np.where(self.visible, every + first, 0.0).max(-1, keepdims=True)
 
@@ -112,18 +122,19 @@ class Objective:
         """Invert :meth:`reduced`."""
         return np.asarray(self.left @ W @ np.swapaxes(self.right, -1, -2) / self.unit[:, None, None])
 
-    def _head(self, u: FloatArray, order: int) -> list[FloatArray]:
-        """Value, gradient and Hessian of the head, as far as asked for."""
-        assert self.head is not None
+    def _head(self, rows: IntArray, u: FloatArray, order: int) -> list[FloatArray]:
+        """Value, gradient and Hessian of the heads of the instances ``rows``, as far as asked for."""
+        head = self.problem[rows].head if getattr(self.head, "batch_shape", ()) else self.head
+        assert head is not None
         with torch.enable_grad():
             at = torch.tensor(u, requires_grad=order > 0)
-            value = apply_head(self.head, at)
+            value = apply_head(head, at)
             out = [value.detach().numpy()]
             if order:
                 (slope,) = torch.autograd.grad(value.sum(), at, create_graph=order > 1)
                 out.append(slope.detach().numpy())
             if order > 1:
-                rows = []
+                hessian = []
                 for k in range(u.shape[-1]):
                     row = torch.zeros_like(at)
                     if slope.requires_grad:  # a piecewise linear head has none
@@ -131,8 +142,8 @@ class Objective:
                             slope[..., k].sum(), at, retain_graph=True, allow_unused=True
                         )
                         row = got if got is not None else row
-                    rows.append(row.detach().numpy())
-                out.append(np.stack(rows, -2))
+                    hessian.append(row.detach().numpy())
+                out.append(np.stack(hessian, -2))
         return out
 
     def _scores(
@@ -147,15 +158,15 @@ class Objective:
         s = np.exp(log_s)
         y, away, chosen = self.y[rows], self.away[rows], self.chosen[rows]
         moved = (s[..., None] * away).sum(-2)
-        _, slope, *curvature = self._head(chosen[..., 0, :] + moved, 2 if order > 1 else 1)
+        _, slope, *curvature = self._head(rows, chosen[..., 0, :] + moved, 2 if order > 1 else 1)
         g = -y[..., None] * np.einsum("bntd,bnd->bnt", away, slope)
         M = _exponent(log_s, g)
         fine = (np.exp(np.minimum(log_s - M[:, None, None], 690.0))[..., None] * away).sum(-2)
         # Gauss-Legendre from the token to the output: right where a difference of values would cancel
         nodes, weights = np.polynomial.legendre.leggauss(5)
-        along = chosen[..., 0, :] + 0.5 * (1.0 + nodes[:, None, None, None]) * moved
-        missing = -0.5 * y * np.einsum("k,kbnd,bnd->bn", weights, self._head(along, 1)[1], fine)
-        direct = self.best[rows] - y * self._head(chosen[..., 0, :] + moved, 0)[0]
+        along = chosen[..., 0, :][:, None] + 0.5 * (1.0 + nodes[:, None, None]) * moved[:, None]
+        missing = -0.5 * y * np.einsum("k,bknd,bnd->bn", weights, self._head(rows, along, 1)[1], fine)
+        direct = self.best[rows] - y * self._head(rows, chosen[..., 0, :] + moved, 0)[0]
         far = s.sum(-1) - np.take_along_axis(s, s.argmax(-1)[..., None], -1)[..., 0] > 0.02
         far |= np.linalg.norm(moved, axis=-1) > 0.05 * np.linalg.norm(away, axis=-1).max(-1)
         missing = np.where(far, direct * np.exp(np.minimum(-M, 600.0))[:, None], missing)

@@ -258,7 +258,7 @@ class _Trainer:
         slope = self.loss.log_slope(view.margin).reshape(layer.n, layer.B)
         top = slope.amax(0).clamp_min(NEVER)
         pull = layer.y.reshape(layer.n, layer.B) * (slope - top).exp()
-        u = layer.output(view.weight / view.total)  # (B, n, d)
+        u = layer.output(view.weight / view.total).permute(2, 1, 0)  # (B, n, d)
         return (u.permute(2, 1, 0) * pull).sum(1), top
 
     def step(self, view: View) -> None:

@@ -24,7 +24,7 @@ def infimum(problem: Problem, loss: str = "logistic") -> FloatArray:
     problem : Problem
         With linear head.
     loss : str
-        "logistic", "exponential" or "linear".
+        "logistic", "exponential", "linear" or "log".
 
     Returns
     -------
@@ -32,7 +32,7 @@ def infimum(problem: Problem, loss: str = "logistic") -> FloatArray:
         The infimum; it is the true one only if the optimal tokens can be separated.
     """
     best = check_problem(problem).scores.max(-1)
-    value = get_loss(loss).value(torch.from_numpy(np.ascontiguousarray(best))).numpy()
+    value = get_loss(loss, problem).value(torch.from_numpy(np.ascontiguousarray(best))).numpy()
     return np.asarray(value.mean(-1))
 
 
@@ -46,14 +46,14 @@ def gap(problem: Problem, W: ArrayLike | Weights, loss: str = "logistic") -> Flo
     W : array_like or weights, shape (..., d, d) or (..., r, d, d)
         Attention matrices; with one axis more than the problem's batch they are r iterates.
     loss : str
-        "logistic", "exponential" or "linear".
+        "logistic", "exponential", "linear" or "log".
 
     Returns
     -------
     ndarray, shape (...) or (..., r)
         Nonnegative, and accurate down to the smallest numbers of float64.
     """
-    chosen = get_loss(loss)
+    chosen = get_loss(loss, check_problem(problem))
     s = probabilities(problem, W)
     gamma, best = np.where(problem.visible, problem.scores, 0.0), problem.scores.max(-1)
     if s.ndim > gamma.ndim:

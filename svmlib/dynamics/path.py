@@ -109,7 +109,7 @@ def regularization_path(
     norm : str
         "fro" for W, "nuc" for (K, Q).
     loss : str
-        "logistic", "exponential" or "linear".
+        "logistic", "exponential", "linear" or "log".
     tokens : array_like of int, shape (..., n), optional
         Selected tokens. With a linear head they are the optimal ones, unless a cone is given. A nonlinear
         head needs them: the tokens whose loss the path is to approach.
@@ -159,14 +159,14 @@ def regularization_path(
     from tqdm import tqdm
 
     check_problem(problem)
-    get_loss(loss)
+    get_loss(loss, problem)
     R = _checked_radii(radii)
     if not isinstance(norm, str) or norm not in ("fro", "nuc"):
         raise DataError(f'norm must be "fro" (for W) or "nuc" (for K and Q), got {norm!r}.')
     count, seed = check_integer(starts, "starts", 0), check_integer(seed, "seed", 0)
     mu = _checked_cone(cone, norm, tokens)
     index = _tokens(problem, tokens, mu)
-    flat, alpha = _flat(problem), index.reshape(-1, problem.n)
+    flat, alpha = problem.flat(), index.reshape(-1, problem.n)
     if not len(alpha):
         raise ShapeError("The batch of this problem is empty: it has no path.")
     objective = Objective(flat, alpha, loss)
@@ -249,14 +249,6 @@ def _tokens(problem: Problem, tokens: ArrayLike | None, cone: float | None) -> I
     return problem.checked_tokens(tokens)
 
 
-def _flat(p: Problem) -> Problem:
-    def of(a: Any, own: int) -> Any:
-        return None if a is None else a.reshape(-1, *a.shape[a.ndim - own :])
-
-    keys, mask = of(p.keys, 3), of(p.mask, 2)
-    return Problem(of(p.X, 3), of(p.z, 2), of(p.y, 1), of(p.v, 1), head=p.head, mask=mask, keys=keys)
-
-
 def _solution(p: Problem, alpha: IntArray, norm: str, must: str) -> svm.AttentionSVM:
     if p.v is not None and p.tied.any():
         # tokens that share the best score are not constrained against each other: hide all but the selected
@@ -271,7 +263,7 @@ def _solution(p: Problem, alpha: IntArray, norm: str, must: str) -> svm.Attentio
 
 def _loss_of(p: Problem, alpha: IntArray, loss: str) -> FloatArray:
     score = np.take_along_axis(p.scores, alpha[..., None], -1)[..., 0]
-    return np.asarray(get_loss(loss).value(to_tensor(score)).numpy().mean(-1))
+    return np.asarray(get_loss(loss, p).value(to_tensor(score)).numpy().mean(-1))
 
 
 def _log_floor(

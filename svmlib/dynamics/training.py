@@ -174,8 +174,8 @@ class _FactoredState:
 
 
 def _chunk_size(problem: Problem, weights: Weights, device: str) -> int:
-    if problem.head is not None:
-        return 1 << 62  # a head may hold parameters of its own for every instance
+    if problem.head is not None and not hasattr(problem.head, "local"):
+        return 1 << 62  # a foreign head may hold parameters of its own for every instance
     width = int(np.shape(weights[-1])[-1])
     largest = problem.n * problem.key_dim * max(problem.T, problem.n, width)
     return max(1, (CUDA_WORKSPACE if device.startswith("cuda") else CPU_WORKSPACE) // largest)
@@ -207,7 +207,7 @@ def train(
     record : int or iterable of int, optional
         When to record, see :func:`record_steps`.
     loss : str
-        "logistic", "exponential" or "linear".
+        "logistic", "exponential", "linear", or "log" for margins that are probabilities.
     device : str, optional
         None or "cpu", "cuda", "auto"; see :func:`svmlib.arrays.resolve_device`.
     progress : bool
@@ -249,7 +249,7 @@ def train(
             f"rule must come from svmlib.dynamics.normalized(rate) or gradient_descent(rate), got {rule!r}."
         )
     check_problem(problem)
-    chosen_loss = get_loss(loss)
+    chosen_loss = get_loss(loss, problem)
     when = record_steps(record, steps)
     weights = check_weights(problem, weights)
     batch = problem.batch_shape

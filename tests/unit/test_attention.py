@@ -129,7 +129,7 @@ def test_bad_heads_and_losses():
     with pytest.raises(ShapeError, match=r"head must map a tensor of shape \(..., d\)"):
         attention.gradient(vector, attention.Direct.zeros(vector))
     with pytest.raises(
-        DataError, match=r"loss must be one of \['expo.*', 'linear', 'logistic'\], got 'hinge'"
+        DataError, match=r"loss must be one of \['expo.*', 'linear', 'log', 'logistic'\], got 'hinge'"
     ):
         attention.loss(P, np.zeros((6, 6)), "hinge")
 
@@ -139,7 +139,7 @@ def test_bad_heads_and_losses():
     [
         (torch.nn.Linear(6, 1).double(), ShapeError, r"head must map .* it returned shape \(3, 4, 1\)"),
         (torch.nn.Linear(6, 1), DataError, "head failed on a float64 tensor .* call .double"),
-        (attention.linear([1.0, 2.0]), DataError, r"head failed on a float64 tensor of shape \(3, 4, 6\)"),
+        (lambda u: u @ torch.ones(2), DataError, r"head failed on a float64 tensor of shape \(3, 4, 6\)"),
         (lambda u: u.mean(), ShapeError, r"expected shape \(3, 4\)"),
     ],
 )
@@ -161,8 +161,14 @@ def test_heads_without_a_gradient():
     broken = data.Problem(P.X, P.z, P.y, head=lambda u: u.sum(-1) * float("nan"))
     with pytest.raises(DataError, match="The gradient is not finite: the head"):
         attention.gradient(broken, attention.Direct.zeros(broken))
-    with pytest.raises(ShapeError, match=r"v must have 1 axes, got shape \(2, 2\)"):
-        attention.linear(np.eye(2))
+    with pytest.raises(
+        ShapeError, match="head reads outputs of width 2, but the tokens of X have width d = 6"
+    ):
+        data.Problem(P.X, P.z, P.y, head=attention.linear([1.0, 2.0]))
+    with pytest.raises(ShapeError, match=r"axes do not fit: X has \(3,\), .* head has \(2,\)"):
+        data.Problem(P.X, P.z, P.y, head=attention.mlp(np.ones((2, 6, 4))))
+    with pytest.raises(ShapeError, match=r"v and lam must have shapes \(..., d\) and \(...\)"):
+        attention.quadratic(np.ones((2, 6)), np.ones(3))
     with pytest.raises(DataError, match="lam must be an array of real numbers"):
         attention.quadratic([1.0], "a")
 
