@@ -23,3 +23,4 @@ addEventListener("load", () => {
   if (window.MathJax && MathJax.startup) MathJax.startup.promise.then(reachable);
 });
 addEventListener("resize", reachable);
+document.addEventListener("toggle", reachable, true); // what was folded had no width until now

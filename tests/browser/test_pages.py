@@ -68,11 +68,25 @@ STICKS_OUT = """() => {
 }"""
 
 
+CUT = """() => {
+  const cut = (e) => {
+    for (let p = e.parentElement; p && p.tagName !== "ARTICLE"; p = p.parentElement) {
+      if (getComputedStyle(p).overflowX === "auto" || getComputedStyle(p).overflowX === "scroll") return false;
+      if (e.getBoundingClientRect().right > p.getBoundingClientRect().right + 1) return p.clientWidth > 0;
+    }
+    return false;
+  };
+  return [...document.querySelectorAll("article mjx-container:not([display])")]
+    .filter(cut).map((e) => e.parentElement.textContent.slice(0, 60)).slice(0, 5);
+}"""
+
+
 def too_wide(page) -> list[str]:
-    """What sticks out to the right of a page that scrolls sideways."""
+    """What sticks out to the right of a page that scrolls sideways, and formulas wider than their text."""
+    cut = [f"a formula is cut in: {text}" for text in page.evaluate(CUT)]
     if page.evaluate("document.scrollingElement.scrollWidth - innerWidth") <= 0:
-        return []
-    return ["the page scrolls sideways", *page.evaluate(STICKS_OUT)]
+        return cut
+    return ["the page scrolls sideways", *page.evaluate(STICKS_OUT), *cut]
 
 
 @pytest.mark.parametrize("name", [*pages(), "search", "genindex"])

@@ -23,3 +23,20 @@ def test_training_on_cuda_equals_training_on_the_cpu(kind):
     )
     np.testing.assert_allclose(cuda.W, cpu.W, rtol=1e-9, atol=1e-10)
     np.testing.assert_array_equal(cuda.selected, cpu.selected)
+
+
+@pytest.mark.parametrize("name", ["linear", "quadratic", "mlp"])
+def test_heads_with_parameters_for_every_instance(name):
+    p, rng = data.random_problem(3, 4, 6, batch=20), np.random.default_rng(0)
+    head = {
+        "linear": lambda: attention.linear(p.v),
+        "quadratic": lambda: attention.quadratic(p.v, rng.uniform(0.1, 1.0, 20)),
+        "mlp": lambda: attention.mlp(rng.normal(size=(20, 6, 5))),
+    }[name]()
+    q = data.Problem(p.X, p.z, p.y, head=head)
+    rule = dynamics.gradient_descent(0.5)
+    cpu, cuda = (
+        dynamics.train(q, attention.Direct.zeros(q), rule, 50, record=[50], device=device).W
+        for device in ("cpu", "cuda")
+    )
+    np.testing.assert_allclose(cuda, cpu, rtol=1e-9, atol=1e-11)
