@@ -23,6 +23,7 @@ _SUBPACKAGES = (
     "dynamics",
     "errors",
     "experiments",
+    "graphs",
     "linear",
     "norms",
     "plot",
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from . import dynamics as dynamics
     from . import errors as errors
     from . import experiments as experiments
+    from . import graphs as graphs
     from . import linear as linear
     from . import norms as norms
     from . import plot as plot

@@ -94,6 +94,17 @@ def get_loss(loss: str, problem: Problem | None = None) -> Loss:
     return LOSSES[loss]
 
 
+def excess(loss: Loss, best: Tensor, missing: Tensor, margin: Tensor) -> Tensor:
+    """Loss above that of the best margin, where ``missing = best - margin`` is known without cancellation.
+
+    The logarithm of a small probability needs the margin itself: ``best - missing`` has lost it.
+    """
+    near = loss.excess(best, missing)
+    if loss.name != "log":
+        return near
+    return torch.where(missing < 0.5 * best, near, loss.value(margin) - loss.value(best))
+
+
 def apply_head(head: Callable[[Any], Any], u: Tensor) -> Tensor:
     """Call a head on outputs (..., d) and check that it returns predictions (...).
 
@@ -150,7 +161,14 @@ class Layer:
         if flat.keys is not flat.X:
             self.X = to_tensor(flat.X.transpose(2, 3, 1, 0).reshape(self.T, self.d, m), device)
         self.z = to_tensor(flat.z.transpose(2, 1, 0), device)  # (q, n, B)
-        self.gram = (self.z[:, :, None] * self.z[:, None]).sum(0)  # (n, n, B) inner products of queries
+        # Queries in coordinates of an orthonormal basis of a space of min(n, q) dimensions that holds them: a
+        # gradient summed in these shows what cancels between sequences, which a sum of outer products hides.
+        if self.n < problem.query_dim:
+            basis, coordinates = np.linalg.qr(np.swapaxes(flat.z, -1, -2))
+        else:
+            basis, coordinates = np.eye(problem.query_dim)[None], np.swapaxes(flat.z, -1, -2)
+        self.basis = to_tensor(basis.transpose(1, 2, 0), device)  # (q, r, B) or (q, r, 1)
+        self.coordinates = to_tensor(coordinates.transpose(1, 2, 0), device)  # (r, n, B)
         self.y = to_tensor(flat.y.T.reshape(1, m), device)
         self.head = problem.head
         # heads that know their slope in closed form, with parameters for every instance
@@ -175,6 +193,8 @@ class Layer:
 
     def _turn(self) -> None:
         self.delta = _relative(self.keys, self.pivot)  # (T, e, m), exactly 0 at the pivot
+        self.value_delta = self.delta if self.X is self.keys else _relative(self.X, self.pivot)
+        self.top_value = self.X.gather(0, self.pivot[:, None].expand(1, self.d, -1))[0]  # (d, m)
         if self.scores is not None:
             self.pivot_score = self.scores.gather(0, self.pivot)
             self.relative = self.scores - self.pivot_score
@@ -202,19 +222,16 @@ class Layer:
             mean = (weight * score).sum(0, keepdim=True) / total
         return View(logits, weight, total, score, mean, margin)
 
-    def _value_delta(self) -> Tensor:
-        return self.delta if self.X is self.keys else _relative(self.X, self.pivot)
-
     def output(self, probability: Tensor) -> Tensor:
         """(d, n, B) attention outputs u for probabilities (T, m)."""
-        top = self.X.gather(0, self.pivot[:, None].expand(1, self.d, -1))[0]
-        return (top + (self._value_delta() * probability[:, None]).sum(0)).reshape(self.d, self.n, self.B)
+        u = self.top_value + (self.value_delta * probability[:, None]).sum(0)
+        return u.reshape(self.d, self.n, self.B)
 
     def _local_scores(self, probability: Tensor) -> tuple[Tensor, Tensor]:
         # A nonlinear head gives token t the local score y x_t' grad(head)(u).
         u = self.output(probability)
         value, slope = self._differentiated(u) if self.local is None else self.local(u)
-        score = self.y * (self._value_delta() * slope.reshape(self.d, -1)).sum(1)
+        score = self.y * (self.value_delta * slope.reshape(self.d, -1)).sum(1)
         return score, self.y * value.reshape(1, -1)
 
     def _differentiated(self, u: Tensor) -> tuple[Tensor, Tensor]:
@@ -259,7 +276,7 @@ class Layer:
         best = shown.amax(0, keepdim=True)
         # a sum of non-negative terms: the missing score, with nothing cancelled
         missing = (view.weight * (best - self.scores)).sum(0, keepdim=True) / view.total
-        gap = loss.excess(best, missing)
+        gap = excess(loss, best, missing, view.margin)
         return value, gap.reshape(self.n, self.B).mean(0)
 
     def per_sequence(self, a: Tensor) -> np.ndarray[Any, Any]:

@@ -58,7 +58,7 @@ def as_float(
     last : sequence of int or None, optional
         Sizes of the last axes; None leaves a size free.
     meaning : str
-        What these sizes are, for the error message.
+        What these axes or sizes are, for the error message.
     finite : bool
         Whether NaN and infinities are refused.
 
@@ -79,16 +79,22 @@ def as_float(
     >>> as_float([[1, 2]], "X", min_ndim=2).dtype
     dtype('float64')
     """
-    out = _real(a, name)
+    wanted = "a real number" if ndim == 0 else "an array of real numbers with rows of equal length"
+    out = _real(a, name, wanted)
+    tail_text = f", {meaning}" if meaning else ""
     if ndim is not None and out.ndim != ndim:
-        raise ShapeError(f"{name} must have {ndim} axes, got shape {out.shape}.")
+        want_text = f"have {ndim} axes" if ndim else "be a single number"
+        raise ShapeError(f"{name} must {want_text}{tail_text}, got shape {out.shape}.")
     if out.ndim < max(min_ndim, len(last)):
-        raise ShapeError(f"{name} must have at least {max(min_ndim, len(last))} axes, got shape {out.shape}.")
+        raise ShapeError(
+            f"{name} must have at least {max(min_ndim, len(last))} axes{tail_text}, got shape {out.shape}."
+        )
     tail = out.shape[out.ndim - len(last) :]
     if any(want is not None and want != got for want, got in zip(last, tail, strict=True)):
         want_text = ", ".join("any" if s is None else str(s) for s in last)
-        tail_text = f", {meaning}" if meaning else ""
         raise ShapeError(f"{name} must end in axes of sizes ({want_text}){tail_text}, got shape {out.shape}.")
+    if finite and not out.ndim and not np.isfinite(out):
+        raise DataError(f"{name} must be finite, got {float(out):g}.")
     if finite and not np.isfinite(out).all():
         bad = np.argwhere(~np.isfinite(out))
         at = tuple(int(i) for i in bad[0])
@@ -99,7 +105,7 @@ def as_float(
     return out
 
 
-def _real(a: Any, name: str) -> FloatArray:
+def _real(a: Any, name: str, wanted: str) -> FloatArray:
     torch = sys.modules.get("torch")  # a tensor can only exist if torch has been imported
     if torch is not None and isinstance(a, torch.Tensor) and not (a.is_sparse or a.is_complex()):
         return np.asarray(a.detach().cpu().to(torch.float64).numpy())
@@ -116,10 +122,9 @@ def _real(a: Any, name: str) -> FloatArray:
             if hasattr(a, "dtype")
             else type(a).__name__
         )
-        raise DataError(
-            f"{name} must be an array of real numbers with rows of equal length, got {what}. "
-            "Pad sequences of unequal length and pass a mask."
-        ) from exc
+        ragged = isinstance(a, (list, tuple)) or getattr(a, "dtype", None) == np.dtype(object)
+        hint = " Pad sequences of unequal length and pass a mask." if ragged else ""
+        raise DataError(f"{name} must be {wanted}, got {what}.{hint}") from exc
 
 
 def check_integer(value: Any, name: str, minimum: int = 1) -> int:

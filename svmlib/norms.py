@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from .arrays import FloatArray, as_float
 from .errors import DataError
 
-__all__ = ["FRO", "NUC", "SPEC", "Norm", "as_matrices", "get", "scaled"]
+__all__ = ["FRO", "NUC", "SPEC", "Norm", "as_matrices", "get", "lp", "scaled"]
 
 
 def as_matrices(A: Any, name: str, last: tuple[int | None, ...] = (), finite: bool = True) -> FloatArray:
@@ -57,9 +58,11 @@ class Norm:
     Attributes
     ----------
     name : str
-        Short name: "fro", "nuc", "spec".
+        Short name: "fro", "nuc", "spec", or "l3" for :func:`lp` with p = 3.
     dual_name : str
         Name of :math:`\|G\|_* = \max\{\langle G, D\rangle : \|D\| \le 1\}`.
+    exponents : (float, float) or None
+        Of a norm made by :func:`lp`, its exponent p and that of the dual norm, q; None for the others.
 
     Examples
     --------
@@ -74,6 +77,7 @@ class Norm:
     dual_name: str
     _value: Callable[[FloatArray], FloatArray]
     _steepest: Callable[[FloatArray], FloatArray]
+    exponents: tuple[float, float] | None = None
 
     def __call__(self, A: ArrayLike) -> FloatArray:
         """Norm of each matrix: (..., d, e) -> (...)."""
@@ -85,13 +89,14 @@ class Norm:
     @property
     def dual(self) -> Norm:
         """The dual norm."""
-        return _NORMS[self.dual_name]
+        return _NORMS[self.dual_name] if self.exponents is None else _lp(*self.exponents[::-1])
 
     def steepest(self, G: ArrayLike) -> FloatArray:
         r"""Return D with :math:`\|D\|\le1` and :math:`\langle G,D\rangle=\|G\|_*`; 0 where G is 0.
 
         The direction need not be unique: for the nuclear norm it is the rank-one matrix of the first
-        singular pair, for the spectral norm the polar factor.
+        singular pair, for the spectral norm the polar factor. For :func:`lp` with p = 1 entries that share
+        the largest absolute value share the step, and with p = inf entries that are 0 do not move.
 
         Parameters
         ----------
@@ -175,6 +180,82 @@ FRO = Norm("fro", "fro", _fro, _fro_steepest)
 NUC = Norm("nuc", "spec", _nuc, _nuc_steepest)
 SPEC = Norm("spec", "nuc", _spec, _spec_steepest)
 
+
+def _unit(A: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Absolute values with largest entry exactly 1 (0 in zero matrices), and what they were divided by."""
+    size = np.abs(A)
+    top = size.max(axis=(-2, -1), initial=0.0, keepdims=True)
+    return size / np.where(top > 0, top, 1.0), top[..., 0, 0]
+
+
+def _lp_value(p: float, A: FloatArray) -> FloatArray:
+    unit, exponent = scaled(A)
+    size, top = _unit(unit)
+    if p == np.inf:
+        return _sized(top, exponent)
+    with np.errstate(under="ignore"):  # the largest entry is 1: what underflows does not count
+        return _sized(top * (size**p).sum(axis=(-2, -1)) ** (1.0 / p), exponent)
+
+
+def _lp_steepest(q: float, G: FloatArray) -> FloatArray:
+    """Steepest direction in the norm whose dual has exponent q: sign(G) |G|^(q-1), with norm 1."""
+    size = _unit(scaled(G)[0])[0]
+    if q == np.inf:  # the limit of large q
+        tied = (size == 1.0).astype(float)
+        count = tied.sum(axis=(-2, -1), keepdims=True)
+        return np.asarray(np.sign(G) * tied / np.where(count > 0, count, 1.0))
+    if q == 1.0:
+        return np.asarray(np.sign(G))
+    with np.errstate(under="ignore"):
+        powers = size ** (q - 1.0)
+        total = (powers * size).sum(axis=(-2, -1), keepdims=True) ** ((q - 1.0) / q)
+        return np.asarray(np.copysign(powers / np.where(total > 0, total, 1.0), G) * (size > 0))
+
+
+@lru_cache(maxsize=64)
+def _lp(p: float, q: float) -> Norm:
+    return Norm(f"l{p:g}", f"l{q:g}", partial(_lp_value, p), partial(_lp_steepest, q), (p, q))
+
+
+def lp(p: float) -> Norm:
+    r"""Make the norm of all entries, :math:`\|A\|_p=\big(\sum_{ab}|A_{ab}|^p\big)^{1/p}`.
+
+    Its dual has the exponent q with :math:`1/p+1/q=1`, and its steepest direction the entries
+    :math:`\operatorname{sign}(G_{ab})\,|G_{ab}|^{q-1}`, scaled to norm 1: for p = 1 only the largest entries
+    move, for p = inf all move by the same amount.
+
+    Parameters
+    ----------
+    p : float
+        Exponent, 1 to infinity. The norm for 2 is ``FRO`` by another name.
+
+    Returns
+    -------
+    Norm
+        The same record for the same p.
+
+    Raises
+    ------
+    DataError
+        If p is no number from 1 to infinity.
+
+    Examples
+    --------
+    >>> lp(3)
+    Norm('l3')
+    >>> lp(3).dual.dual is lp(3)
+    True
+    >>> float(lp(1)([[3.0, -4.0]])), float(lp(float("inf"))([[3.0, -4.0]]))
+    (7.0, 4.0)
+    """
+    exponent = float(as_float(p, "p", ndim=0, finite=False))
+    if not exponent >= 1.0 or isinstance(p, (bool, np.bool_)):
+        raise DataError(f"p must be a number from 1 to infinity, got {p!r}: below 1 there is no norm.")
+    if exponent in (1.0, np.inf):
+        return _lp(exponent, np.inf if exponent == 1.0 else 1.0)
+    return _lp(exponent, exponent / (exponent - 1.0))
+
+
 _NORMS = {norm.name: norm for norm in (FRO, NUC, SPEC)}
 
 
@@ -199,5 +280,7 @@ def get(name: str | Norm) -> Norm:
     if isinstance(name, Norm):
         return name
     if not isinstance(name, str) or name not in _NORMS:
-        raise DataError(f"norm must be one of {sorted(_NORMS)}, got {name!r}.")
+        raise DataError(
+            f"norm must be one of {sorted(_NORMS)}, got {name!r}. For an entry-wise norm pass norms.lp(p)."
+        )
     return _NORMS[name]

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from svmlib.arrays import FloatArray, as_float, frozen, to_tensor
-from svmlib.errors import ShapeError
+from svmlib.errors import DataError, ShapeError
 
 __all__ = ["Linear", "Mlp", "Quadratic", "linear", "mlp", "quadratic"]
 
@@ -55,11 +55,19 @@ class _Head:
     def _aligned(self, u: Tensor) -> list[Tensor]:
         """Parameters with axes put in between, so that their batch axes meet the leading ones of u."""
         lead = self.batch_shape
+        if not isinstance(u, Tensor) or not u.is_floating_point():
+            got = f"tensor of {u.dtype}" if isinstance(u, Tensor) else type(u).__name__
+            raise DataError(f"{self!r} maps tensors of real numbers, got {got}: use torch.as_tensor(u) * 1.0")
+        fits = all(a == b or 1 in (a, b) for a, b in zip(u.shape, lead, strict=False))
+        if u.ndim <= len(lead) or u.shape[-1] != self.width or not fits:
+            wanted = ", ".join((*map(str, lead), "...", str(self.width)))
+            raise ShapeError(f"{self!r} maps tensors of shape ({wanted}), got {tuple(u.shape)}.")
         between = (1,) * (u.ndim - 1 - len(lead)) if lead else ()
         out = []
         for name, own in self.own.items():
             a: FloatArray = getattr(self, name)
-            out.append(to_tensor(a.reshape(lead + between + a.shape[a.ndim - own :]), str(u.device)))
+            full = to_tensor(a.reshape(lead + between + a.shape[a.ndim - own :]), str(u.device))
+            out.append(full.to(u.dtype))
         return out
 
     def _columns(self, device: str) -> list[Tensor]:
@@ -82,7 +90,18 @@ class Linear(_Head):
         return (u * v).sum(-1) if self.batch_shape else u @ v
 
     def local(self, device: str) -> Local:
-        """Value and slope on tensors with the instances on their last axis."""
+        """Prepare value and slope on tensors with the instances on their last axis.
+
+        Parameters
+        ----------
+        device : str
+            Where the tensors lie.
+
+        Returns
+        -------
+        callable
+            Maps outputs (d, n, B) to values (n, B) and slopes (d, n, B).
+        """
         (v,) = self._columns(device)
         column = v[:, None] if self.batch_shape else v[:, None, None]
         return lambda u: ((column * u).sum(0), column.expand_as(u))
@@ -103,7 +122,18 @@ class Quadratic(_Head):
         return (u * v).sum(-1) - lam * u.square().sum(-1)
 
     def local(self, device: str) -> Local:
-        """Value and slope on tensors with the instances on their last axis."""
+        """Prepare value and slope on tensors with the instances on their last axis.
+
+        Parameters
+        ----------
+        device : str
+            Where the tensors lie.
+
+        Returns
+        -------
+        callable
+            Maps outputs (d, n, B) to values (n, B) and slopes (d, n, B).
+        """
         v, lam = self._columns(device)
         column = v[:, None] if self.batch_shape else v[:, None, None]
 
@@ -129,7 +159,18 @@ class Mlp(_Head):
         return torch.relu(hidden).sum(-1)
 
     def local(self, device: str) -> Local:
-        """Value and slope on tensors with the instances on their last axis."""
+        """Prepare value and slope on tensors with the instances on their last axis.
+
+        Parameters
+        ----------
+        device : str
+            Where the tensors lie.
+
+        Returns
+        -------
+        callable
+            Maps outputs (d, n, B) to values (n, B) and slopes (d, n, B).
+        """
         (V,) = self._columns(device)
         if not self.batch_shape:
             return lambda u: _shared(V, u)
@@ -140,7 +181,10 @@ class Mlp(_Head):
             for row, entry in zip(units[1:], u[1:], strict=True):
                 hidden.addcmul_(row, entry)
             active = (hidden > 0).to(u.dtype)
-            return (hidden * active).sum(0), torch.stack([(row * active).sum(0) for row in units])
+            slope = torch.empty_like(u)
+            for row, entry in zip(units, slope, strict=True):
+                torch.sum(row * active, 0, out=entry)
+            return (hidden * active).sum(0), slope
 
         return both
 
@@ -163,8 +207,13 @@ def linear(v: ArrayLike) -> Linear:
     -------
     Linear
         Maps tensors (..., d) to (...).
+
+    Raises
+    ------
+    ShapeError
+        If there are no weights.
     """
-    return Linear(frozen(as_float(v, "v", min_ndim=1)))
+    return Linear(frozen(_filled(as_float(v, "v", min_ndim=1, meaning="(..., d)"), "v")))
 
 
 def quadratic(v: ArrayLike, lam: ArrayLike) -> Quadratic:
@@ -185,9 +234,9 @@ def quadratic(v: ArrayLike, lam: ArrayLike) -> Quadratic:
     Raises
     ------
     ShapeError
-        If the batch axes do not fit.
+        If the batch axes do not fit, or v is empty.
     """
-    weight, curvature = as_float(v, "v", min_ndim=1), as_float(lam, "lam")
+    weight, curvature = _filled(as_float(v, "v", min_ndim=1, meaning="(..., d)"), "v"), as_float(lam, "lam")
     try:
         lead = np.broadcast_shapes(weight.shape[:-1], curvature.shape)
     except ValueError:
@@ -211,5 +260,16 @@ def mlp(V: ArrayLike) -> Mlp:
     -------
     Mlp
         Maps tensors (..., d) to (...).
+
+    Raises
+    ------
+    ShapeError
+        If there are no weights, or V has a single axis.
     """
-    return Mlp(frozen(as_float(V, "V", min_ndim=2)))
+    return Mlp(frozen(_filled(as_float(V, "V", min_ndim=2, meaning="(..., d, h)"), "V")))
+
+
+def _filled(a: FloatArray, name: str) -> FloatArray:
+    if a.size == 0:
+        raise ShapeError(f"{name} must have at least one entry, got shape {a.shape}.")
+    return a

@@ -149,11 +149,20 @@ def loss(problem: Problem, W: ArrayLike | Weights, loss: str = "logistic") -> Fl
     -------
     ndarray, shape (...) or (..., r)
         Losses.
+
+    Raises
+    ------
+    DataError
+        If ``loss`` is "log" and a margin is negative, or the problem has no head.
     """
     chosen = get_loss(loss, check_problem(problem))
     f = predictions(problem, W)
     y = problem.y[..., None, :] if f.ndim > problem.y.ndim else problem.y
-    return np.asarray(chosen.value(to_tensor(y * f)).numpy().mean(-1))
+    margin = y * f
+    if chosen.name == "log" and not (margin >= 0).all():  # of a linear head the scores have been checked
+        low = margin.min()
+        raise DataError(f'The loss "log" needs positive margins, but the smallest here is {low:.3g}.')
+    return np.asarray(chosen.value(to_tensor(margin)).numpy().mean(-1))
 
 
 def gradient(problem: Problem, weights: Weights, loss: str = "logistic") -> Weights:

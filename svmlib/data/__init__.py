@@ -7,13 +7,18 @@ A layer reads tokens :math:`x_{it}` and a query :math:`z_i`, weighs the tokens b
 
 from .generators import planar, planted_problem, prompt_problem, random_problem, self_attention
 from .problem import Problem, check_problem
+from .sequences import next_token_problem, random_next_tokens, random_sequence_problem, sequence_problem
 
 __all__ = [
     "Problem",
     "check_problem",
+    "next_token_problem",
     "planar",
     "planted_problem",
     "prompt_problem",
+    "random_next_tokens",
     "random_problem",
+    "random_sequence_problem",
     "self_attention",
+    "sequence_problem",
 ]

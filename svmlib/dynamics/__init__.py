@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from .joint import JointRun, train_jointly
 from .joint_path import JointLimit, JointPath, joint_limit, joint_path
+from .layers import LayersRun, train_layers
+from .matrix_rules import MatrixRule, mirror_descent, steepest
 from .objective import LOSSES, gap, infimum
 from .path import Path, regularization_path
 from .rules import Rule, gradient_descent, normalized
@@ -18,6 +20,8 @@ __all__ = [
     "JointLimit",
     "JointPath",
     "JointRun",
+    "LayersRun",
+    "MatrixRule",
     "Path",
     "Rule",
     "Run",
@@ -26,9 +30,12 @@ __all__ = [
     "infimum",
     "joint_limit",
     "joint_path",
+    "mirror_descent",
     "normalized",
     "record_steps",
     "regularization_path",
+    "steepest",
     "train",
     "train_jointly",
+    "train_layers",
 ]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from svmlib._pivoted import LOSSES, get_loss
+from svmlib._pivoted import LOSSES, excess, get_loss
 from svmlib.arrays import FloatArray, to_tensor
 from svmlib.attention import Weights, probabilities
 from svmlib.data import Problem, check_problem
@@ -59,5 +59,7 @@ def gap(problem: Problem, W: ArrayLike | Weights, loss: str = "logistic") -> Flo
     if s.ndim > gamma.ndim:
         gamma, best = gamma[..., None, :, :], best[..., None, :]
     missing = (s * (best[..., None] - gamma)).sum(-1)  # a sum of non-negative terms: masked tokens have s = 0
-    excess = chosen.excess(to_tensor(np.broadcast_to(best, missing.shape)), to_tensor(missing))
-    return np.asarray(excess.numpy().mean(-1))
+    margin = (s * gamma).sum(-1)
+    top = np.broadcast_to(best, missing.shape)
+    above = excess(chosen, to_tensor(top), to_tensor(missing), to_tensor(margin))
+    return np.asarray(above.numpy().mean(-1))

@@ -24,6 +24,7 @@ from svmlib.attention import Direct, Factored, Weights, check_weights, rebuilt
 from svmlib.data import Problem, check_problem
 from svmlib.errors import DataError, ShapeError, SolverError
 
+from .matrix_rules import MatrixRule, MatrixState
 from .rules import Rule
 
 CPU_WORKSPACE = 1 << 17  # doubles of the largest temporary: what a core's cache holds
@@ -31,6 +32,7 @@ CUDA_WORKSPACE = 1 << 26
 CHECK_EVERY = 100  # steps between two looks for NaN
 WIDE = 256  # entries of a matrix from which on copies for a batched matrix product pay, given COLUMNS
 COLUMNS = 8
+MEND = "Use a smaller step size, or normalized steps."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,27 +113,30 @@ def record_steps(record: int | Iterable[int] | None, steps: int) -> IntArray:
 
 
 class _DirectState:
-    # W is never formed while training: the layer needs P_i = W z_i only, and W itself is
-    # W(0) + sum_i S_i z_i', where S accumulates the steps.
+    # W is never formed while training: the layer needs P_i = W z_i only. W itself is W(0) plus a sum of
+    # steps, kept in the coordinates of the queries' basis.
     def __init__(self, layer: Layer, weights: Direct, device: str) -> None:
         start = np.asarray(weights.W).reshape(-1, *np.shape(weights.W)[-2:])
         self.layer, self.start = layer, to_tensor(start.transpose(1, 2, 0), device)
         self.P = (self.start[:, :, None] * layer.z).sum(1)
-        self.sum = torch.zeros_like(self.P)
+        self.sum = torch.zeros((), dtype=self.P.dtype, device=device)
 
     def mapped(self) -> Tensor:
         return self.P
 
     def step(self, rows: Tensor, log_scale: Tensor, rule: Rule, state: Any) -> Any:
-        seen = (rows[:, :, None] * self.layer.gram).sum(1)  # what the step does to each W z_i
-        size = (rows * seen).sum((0, 1)).clamp_min(0.0).sqrt()
-        (factor,), state = rule.update((size,), log_scale, state)
-        self.P = self.P + factor * seen
-        self.sum = self.sum + factor * rows
+        z = self.layer.coordinates
+        G = (rows[:, None] * z).sum(2)
+        (factor,), state = rule.update((G.square().sum((0, 1)).sqrt(),), log_scale, state)
+        G *= factor
+        self.P = self.P + (G[:, :, None] * z).sum(1)
+        self.sum = self.sum + G
         return state
 
     def weights(self) -> Direct:
-        W = self.start + (self.sum[:, None] * self.layer.z).sum(2)
+        W = self.start
+        if self.sum.ndim:  # (e, 1, r, B) times (q, r, B)
+            W = W + (self.sum[:, None] * self.layer.basis).sum(2)
         return Direct(W.permute(2, 0, 1).cpu().numpy())
 
 
@@ -151,25 +156,28 @@ class _FactoredState:
             for a in weights
         )
         self.q = _product(self.start.transpose(0, 1), layer.z)  # (m, n, B)
-        self.sum = torch.zeros_like(self.q)
+        self.sum = torch.zeros((), dtype=self.q.dtype, device=device)
 
     def mapped(self) -> Tensor:
         return _product(self.K, self.q)
 
     def step(self, rows: Tensor, log_scale: Tensor, rule: Rule, state: Any) -> Any:
+        z = self.layer.coordinates
         grad_K = _product(rows, self.q.transpose(0, 1))
         pulled = _product(self.K.transpose(0, 1), rows)  # K' r_i; grad_Q = sum_i z_i (K' r_i)'
-        seen = (pulled[:, :, None] * self.layer.gram).sum(1)
-        size_Q = (pulled * seen).sum((0, 1)).clamp_min(0.0).sqrt()
-        size_K = grad_K.square().sum((0, 1)).sqrt()
-        (factor_K, factor_Q), state = rule.update((size_K, size_Q), log_scale, state)
+        grad_Q = _product(pulled, z.transpose(0, 1))  # transposed, in the queries' basis
+        sizes = tuple(g.square().sum((0, 1)).sqrt() for g in (grad_K, grad_Q))
+        (factor_K, factor_Q), state = rule.update(sizes, log_scale, state)
+        grad_Q = factor_Q * grad_Q
         self.K = self.K + factor_K * grad_K
-        self.q = self.q + factor_Q * seen
-        self.sum = self.sum + factor_Q * pulled
+        self.q = self.q + _product(grad_Q, z)
+        self.sum = self.sum + grad_Q
         return state
 
     def weights(self) -> Factored:
-        Q = self.start + (self.layer.z[:, None] * self.sum).sum(2)
+        Q = self.start
+        if self.sum.ndim:
+            Q = Q + (self.layer.basis[:, None] * self.sum).sum(2)
         return Factored(self.K.permute(2, 0, 1).cpu().numpy(), Q.permute(2, 0, 1).cpu().numpy())
 
 
@@ -184,7 +192,7 @@ def _chunk_size(problem: Problem, weights: Weights, device: str) -> int:
 def train(
     problem: Problem,
     weights: Weights,
-    rule: Rule,
+    rule: Rule | MatrixRule,
     steps: int,
     *,
     record: int | Iterable[int] | None = None,
@@ -200,8 +208,9 @@ def train(
         Data and head; batch axes are trained side by side.
     weights : Direct or Factored
         Where to start; weights without batch axes are shared by the batch as a start.
-    rule : Rule
-        :func:`gradient_descent` or :func:`normalized`.
+    rule : Rule or MatrixRule
+        :func:`gradient_descent` or :func:`normalized`; for ``Direct`` also :func:`steepest` or
+        :func:`mirror_descent`.
     steps : int
         Number of steps.
     record : int or iterable of int, optional
@@ -244,9 +253,10 @@ def train(
     """
     from tqdm import tqdm
 
-    if not isinstance(rule, Rule):
+    if not isinstance(rule, Rule | MatrixRule):
         raise DataError(
-            f"rule must come from svmlib.dynamics.normalized(rate) or gradient_descent(rate), got {rule!r}."
+            f"rule must come from svmlib.dynamics.normalized(rate), gradient_descent(rate), "
+            f"steepest(norm, rate) or mirror_descent(p, rate), got {rule!r}."
         )
     check_problem(problem)
     chosen_loss = get_loss(loss, problem)
@@ -284,7 +294,7 @@ def train(
 def _train_chunk(
     problem: Problem,
     weights: Weights,
-    rule: Rule,
+    rule: Any,  # of the kind that its state knows
     when: IntArray,
     loss: Any,
     device: str,
@@ -292,12 +302,19 @@ def _train_chunk(
     first: int,
 ) -> tuple[Any, ...]:
     layer = Layer(problem, device)
-    state: _DirectState | _FactoredState
-    if isinstance(weights, Direct):
+    state: _DirectState | _FactoredState | MatrixState
+    if isinstance(rule, MatrixRule):
+        state = MatrixState(layer, weights, rule, device)
+    elif isinstance(weights, Direct):
         state = _DirectState(layer, weights, device)
     else:
         state = _FactoredState(layer, weights, device)
-    memory = rule.init(layer.B)
+    memory = None if isinstance(rule, MatrixRule) else rule.init(layer.B)
+    mend = MEND
+    if loss.name == "log":
+        mend = 'The loss "log" needs margins above 0: use another loss, or start nearer to W = 0.'
+    elif isinstance(rule, MatrixRule):
+        mend = "Use a smaller step size, fewer steps or, in mirror descent, p nearer to 2."
     due = set(when.tolist())
     log_n = float(np.log(layer.n))
     records: list[tuple[Any, ...]] = []
@@ -305,12 +322,12 @@ def _train_chunk(
         view = layer.view(state.mapped())
         if k in due:
             value, gap = layer.losses(view, loss)
-            _check_finite(value, k, first)
+            _check_finite(value, k, first, mend)
             numbers = (value.cpu().numpy(), gap.cpu().numpy())
             tops = (layer.per_sequence(1.0 / view.total), layer.per_sequence(layer.pivot))
             records.append((state.weights().matrix(), *numbers, *tops))
         elif k % CHECK_EVERY == 0:
-            _check_finite(view.margin.reshape(layer.n, layer.B).sum(0), k, first)
+            _check_finite(view.margin.reshape(layer.n, layer.B).sum(0), k, first, mend)
         if k < when[-1]:
             rows, log_scale = layer.ascent(view, loss)
             memory = state.step(rows, log_scale - log_n, rule, memory)
@@ -319,11 +336,10 @@ def _train_chunk(
     return (*(np.stack(c, axis=1) for c in zip(*records, strict=True)), *state.weights())
 
 
-def _check_finite(values: Tensor, k: int, first: int) -> None:
+def _check_finite(values: Tensor, k: int, first: int, mend: str = MEND) -> None:
     bad = ~torch.isfinite(values)
     if bad.any():
         raise SolverError(
-            f"Training left the finite numbers by step {k}: {int(bad.sum())} of {len(values)} instances "
-            f"are NaN or infinite, the first is instance {first + int(bad.nonzero()[0, 0])} of the batch. "
-            "Use a smaller step size, or normalized steps."
+            f"Training left the finite numbers by step {k}: {int(bad.sum())} of {len(values)} instances are "
+            f"NaN or infinite, the first is instance {first + int(bad.nonzero()[0, 0])} of the batch. {mend}"
         )

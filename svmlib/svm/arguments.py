@@ -1,4 +1,4 @@
-"""What the programs are given, checked: norm, selected tokens, relaxed sequences."""
+"""What the programs are given, checked: norm, selected tokens, relaxed sequences, selected sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from svmlib.errors import DataError, ShapeError
 
 from .records import require, widths
 
-__all__ = ["Constraints", "checked_norm", "constraints", "named"]
+__all__ = [
+    "Constraints",
+    "checked_errors",
+    "checked_norm",
+    "checked_selection",
+    "constraints",
+    "named",
+    "per_token",
+]
 
 
 class Constraints(NamedTuple):
@@ -121,6 +129,100 @@ def checked_norm(norm: str) -> str:
     if not isinstance(norm, str) or norm not in ("fro", "nuc"):
         raise DataError(f'norm must be "fro" or "nuc", got {norm!r}.')
     return norm
+
+
+def checked_errors(errors: str) -> bool:
+    """Check how failures are reported.
+
+    Parameters
+    ----------
+    errors : str
+        "raise" or "nan".
+
+    Returns
+    -------
+    bool
+        Whether to raise.
+
+    Raises
+    ------
+    DataError
+        If it is something else.
+    """
+    if not isinstance(errors, str) or errors not in ("raise", "nan"):
+        raise DataError(f'errors must be "raise" or "nan", got {errors!r}.')
+    return errors == "raise"
+
+
+def per_token(a: ArrayLike, name: str, problem: Problem) -> FloatArray:
+    """Check numbers that belong to tokens and broadcast them to a batch.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., n, T)
+        The numbers.
+    name : str
+        What the caller calls them.
+    problem : Problem
+        The batch.
+
+    Returns
+    -------
+    ndarray, shape (..., n, T)
+        With the batch axes of the problem.
+
+    Raises
+    ------
+    ShapeError
+        If they do not fit.
+    DataError
+        If ``problem`` is none, or the numbers are not finite.
+    """
+    shape = require(problem, Problem, "problem").X.shape[:-1]
+    out = as_float(a, name, last=shape[-2:], meaning="n sequences of T tokens")
+    try:
+        return np.broadcast_to(out, shape)
+    except ValueError:
+        raise ShapeError(
+            f"{name} has shape {out.shape}, but the problem has batch axes {problem.batch_shape}: give it "
+            f"shape {shape}, or any that broadcasts to it. problem.expand repeats a problem."
+        ) from None
+
+
+def checked_selection(selected: ArrayLike, problem: Problem, empty: str = "select one") -> BoolArray:
+    """Check sets of selected tokens and broadcast them to a batch.
+
+    Parameters
+    ----------
+    selected : array_like of bool, shape (..., n, T)
+        The sets; masked tokens do not count.
+    problem : Problem
+        The batch.
+    empty : str
+        What to do about an empty set, for the error message.
+
+    Returns
+    -------
+    ndarray of bool, shape (..., n, T)
+        With the batch axes of the problem.
+
+    Raises
+    ------
+    ShapeError
+        If they do not fit.
+    DataError
+        If ``problem`` is none, ``selected`` is not boolean, or a sequence has no selected visible token.
+    """
+    flags = per_token(selected, "selected", problem)
+    if not np.isin(flags, (0.0, 1.0)).all():
+        raise DataError("selected must be boolean: True for the selected tokens of each sequence.")
+    sets = flags.astype(bool) & problem.visible
+    none = ~sets.any(-1)
+    if none.any():
+        b, i = divmod(int(np.flatnonzero(none.ravel())[0]), problem.n)
+        name = named(problem, b, problem.key_dim)
+        raise DataError(f"Sequence {i}{name} has no selected visible token: {empty}.")
+    return np.asarray(sets)
 
 
 def named(problem: Problem, b: int, e: int) -> str:

@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 from svmlib import norms
 from svmlib.arrays import BoolArray, FloatArray
 
+from .equalities import tied_distance
 from .least_distance import LeastDistance, least_distance
 from .nuclear import Program, nuclear_programs
+from .ties import Tied
 
 __all__ = ["Features", "nearest", "nuclear_points", "unit"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    r"""The m constraints of one problem: :math:`\langle\delta_sq_s^\top,W\rangle\ge1/\text{length}_s` or 0.
+    r"""The m constraints of one problem, :math:`\text{length}_s\delta_s^\top Wq_s\ge\text{side}_s`, or =.
 
     Attributes
     ----------
@@ -30,18 +32,34 @@ class Features:
         Unit queries; zero rows stay zero.
     length : ndarray, shape (m,)
         Product of the two lengths.
-    required : ndarray of bool, shape (m,)
-        Whether the margin is to be 1; 0 is enough elsewhere.
+    side : ndarray, shape (m,)
+        What a margin is to be at least, 1 or 0; what it is to be exactly in an equality.
+    equal : ndarray of bool, shape (m,)
+        Equalities. Their sides are 0 unless all constraints are equalities.
     """
 
     index: tuple[NDArray[np.intp], NDArray[np.intp]]
     delta: FloatArray
     query: FloatArray
     length: FloatArray
-    required: BoolArray
+    side: FloatArray
+    equal: BoolArray
+
+    @property
+    def required(self) -> BoolArray:
+        """(m,) constraints that W = 0 does not meet."""
+        return np.asarray(self.side != 0)
 
     @classmethod
-    def of(cls, delta: FloatArray, z: FloatArray, constrained: BoolArray, required: BoolArray) -> Features:
+    def of(
+        cls,
+        delta: FloatArray,
+        z: FloatArray,
+        constrained: BoolArray,
+        required: BoolArray,
+        equal: BoolArray | None = None,
+        sides: FloatArray | None = None,
+    ) -> Features:
         """Collect the constraints of one problem.
 
         Parameters
@@ -54,18 +72,25 @@ class Features:
             Which tokens carry a constraint.
         required : ndarray of bool, shape (n,)
             Sequences whose margins are to be 1; 0 is enough elsewhere.
+        equal : ndarray of bool, shape (n, T), optional
+            Which tokens carry an equality.
+        sides : ndarray, shape (n, T), optional
+            What the margins of these are to be.
 
         Returns
         -------
         Features
-            Unit features, sequence by sequence, without the rows that ask for 0 ≥ 0.
+            Unit features, sequence by sequence, without the rows that ask for 0 ≥ 0 or 0 = 0.
         """
         zero = ~(np.abs(delta).max(-1) > 0) | ~(np.abs(z).max(-1) > 0)[:, None]
-        i, t = np.nonzero(constrained & (required[:, None] | ~zero))
+        tied = np.zeros_like(constrained) if equal is None else equal
+        rhs = np.broadcast_to(required[:, None].astype(float), constrained.shape)
+        rhs = rhs if sides is None else np.where(tied, sides, rhs)
+        i, t = np.nonzero((constrained | tied) & ((rhs != 0) | ~zero))
         rows, rows_length = unit(delta[i, t])
         queries, query_length = unit(z)
         with np.errstate(over="ignore", under="ignore"):
-            return cls((i, t), rows, queries[i], rows_length * query_length[i], required[i])
+            return cls((i, t), rows, queries[i], rows_length * query_length[i], rhs[i, t], tied[i, t])
 
 
 def unit(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -114,7 +139,8 @@ def nearest(features: Features) -> LeastDistance:
     solved = LeastDistance("unsettled", np.zeros(shape), 0.0, np.zeros(m))
     if c.min() > 1e-145 and c.max() < 1e145:  # multipliers are of the size of the squares
         solved = _least(features, c)
-    if solved.status == "unsettled":  # lengths do not matter for feasibility: ask for margin 1 everywhere
+    # for feasibility of margins lengths do not matter: ask for margin 1 everywhere
+    if solved.status == "unsettled" and not features.equal.all():
         solved = _least(features, np.ones(m))
         if solved.status == "solved":
             return replace(solved, status="separable")
@@ -125,9 +151,12 @@ def _least(features: Features, c: FloatArray) -> LeastDistance:
     left, right = _basis(features.delta), _basis(features.query)
     delta = features.delta if left is None else features.delta @ left
     query = features.query if right is None else features.query @ right
-    top = float(c[features.required].max())
+    top = float(np.abs(features.side * c).max())
     rows = (delta[:, :, None] * query[:, None, :]).reshape(len(c), -1)
-    solved = least_distance(rows, c / top, required=features.required)
+    if features.equal.any():
+        solved = tied_distance(rows, c / top, features.side, features.equal)
+    else:
+        solved = least_distance(rows, c / top, required=features.required)
     if solved.status != "solved":
         return solved
     W = top * solved.w.reshape(delta.shape[1], query.shape[1])
@@ -158,19 +187,25 @@ def nuclear_points(solved: list[tuple[Features, LeastDistance]]) -> list[tuple[F
         Matrix (e, q) and multipliers of the unit features, each.
     """
     out: list[tuple[FloatArray, FloatArray]] = []
-    frames, programs = [], []
+    frames: list[tuple[int, FloatArray, FloatArray, float, Tied | None]] = []
+    programs = []
     for k, (features, point) in enumerate(solved):
         size = float(norms.FRO(point.w))
         left, right = _span(features.delta), _span(features.query)
         out.append((point.w, point.multipliers / size))  # in matrices of rank one the two norms are the same
         if min(len(left), len(right)) > 1:
-            frames.append((k, left, right, size))
             # with this scale the solution has norm between 1 and sqrt(rank)
             c = 1.0 / (features.length * size)
-            sides = (features.delta @ left.T, features.query @ right.T)
-            programs.append(Program(*sides, np.where(features.required, c, 0.0), c))
-    for (k, left, right, size), (M, lam) in zip(frames, nuclear_programs(programs), strict=True):
-        out[k] = (left.T @ (size * M) @ right, lam)
+            program = Program(features.delta @ left.T, features.query @ right.T, features.side * c, c)
+            tied = None
+            if features.equal.any():
+                W = left @ (point.w / size) @ right.T
+                tied = Tied.of(program, features.equal, features.index[0], W)
+                program = tied.program
+            frames.append((k, left, right, size, tied))
+            programs.append(program)
+    for (k, left, right, size, tied), (M, lam) in zip(frames, nuclear_programs(programs), strict=True):
+        out[k] = (left.T @ (size * M) @ right, lam if tied is None else tied.multipliers(lam))
     return out
 
 

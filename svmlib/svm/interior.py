@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg.lapack import dposv
 
-from svmlib.arrays import FloatArray
+from svmlib.arrays import BoolArray, FloatArray
 
 __all__ = ["interior_points", "solve_each"]
 
@@ -25,7 +25,7 @@ def _t(a: FloatArray) -> FloatArray:
 
 
 def interior_points(
-    delta: FloatArray, q: FloatArray, c: FloatArray, gap: float
+    delta: FloatArray, q: FloatArray, c: FloatArray, gap: float, equal: BoolArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
     r"""Follow the central path of the nuclear-norm program and its dual to a given gap.
 
@@ -37,56 +37,64 @@ def interior_points(
     and its optimality condition says that :math:`M=2\mu\,G(I-G^\top G)^{-1}` has the margins
     :math:`\delta_s^\top Mq_s=c_s+\mu/\lambda_s`: it is feasible. Newton's method keeps
     :math:`\sigma_s\approx\mu/\lambda_s` as variables of their own, which lets the multipliers of inactive
-    constraints go to 0 as fast as :math:`\mu` does.
+    constraints go to 0 as fast as :math:`\mu` does. The multiplier of an equality is free: it has no barrier,
+    and its margin is :math:`c_s`.
 
     Parameters
     ----------
     delta, q : ndarray, shapes (B, m, a) and (B, m, e)
         Factors of the features, rows of length about 1.
     c : ndarray, shape (B, m)
-        Right-hand sides, some of them positive and none negative, scaled so that the solutions have norm
-        about 1.
+        Right-hand sides, scaled so that the solutions have norm about 1; those of margins not negative, some
+        of all not 0.
     gap : float
         Duality gap at which to stop.
+    equal : ndarray of bool, shape (B, m), optional
+        Which constraints are equalities: linearly independent ones, in each program.
 
     Returns
     -------
     M : ndarray, shape (B, a, e)
         Points near the end of the path.
     multipliers : ndarray, shape (B, m)
-        Positive, with operator norm of G below 1. NaN where the path was not finished.
+        Positive at margins, with operator norm of G below 1. NaN where the path was not finished.
     """
     (B, m, a), e = delta.shape, q.shape[2]
-    barrier = m + 2 * min(a, e)  # the gap at mu is about barrier * mu
-    lam = np.full((B, m), 1.0 / m)
-    lam *= (0.5 / np.linalg.norm(_t(delta * lam[..., None]) @ q, 2, axis=(1, 2)))[:, None]
-    mu = np.full((B, 1), 1.0 / barrier)
-    sigma = mu / lam
+    tied = np.zeros((B, m), dtype=bool) if equal is None else equal
+    barrier = 2 * min(a, e) + (~tied).sum(1, keepdims=True)  # the gap at mu is about barrier * mu
+    lam = np.where(tied, 0.0, 1.0 / m)
+    size = np.linalg.norm(_t(delta * lam[..., None]) @ q, 2, axis=(1, 2))
+    lam *= (0.5 / np.where(size > 0, size, 1.0))[:, None]
+    mu = 1.0 / barrier
+    sigma = mu / np.where(tied, 1.0, lam)
     M, multipliers = np.full((B, a, e), np.nan), np.full((B, m), np.nan)
     alive, diagonal = np.arange(B), np.arange(m)
     for _ in range(_MAX_STEPS):
         d, w, rhs, x, s, u = delta[alive], q[alive], c[alive], lam[alive], sigma[alive], mu[alive]
+        free = tied[alive]
+        unit = np.where(free, 1.0, x)
         G = _t(d * x[..., None]) @ w
         inverse = solve_each(np.eye(e) - _t(G) @ G, np.broadcast_to(np.eye(e), (len(x), e, e)))
         R = G @ inverse
         P = np.eye(a) + R @ _t(G)  # (I - G G')^-1
         margin = 2.0 * ((d @ R) * w).sum(2)
         # Newton's matrix in relative changes of lambda: well scaled however small some of them are
-        relative = d * (np.sqrt(2.0 * u) * x)[..., None]
+        relative = d * (np.sqrt(2.0 * u) * unit)[..., None]
         cross = relative @ R @ _t(w)
         H = relative @ P @ _t(relative)
         H *= w @ inverse @ _t(w)
         H += cross * _t(cross)
-        H[:, diagonal, diagonal] += x * s
+        H[:, diagonal, diagonal] += np.where(free, 0.0, x * s)
         target = np.stack([u, _SHRINK * u], -1)  # centre here, or go on
-        right = x[..., None] * (rhs[..., None] - target * margin[..., None]) + target
+        right = unit[..., None] * (rhs[..., None] - target * margin[..., None])
+        right += np.where(free[..., None], 0.0, target)
         both = solve_each(H, right)
         lost = ~np.isfinite(both).all(axis=(1, 2))
         both[lost] = 0.0
         decrement = np.sqrt(np.maximum((both[..., 0] * right[..., 0]).sum(1), 0.0) / u[:, 0])
-        last = barrier * u[:, 0] <= gap
+        last = barrier[alive, 0] * u[:, 0] <= gap
         done = last & (decrement < _CENTRED) & ~lost
-        D = _t(d * (x * both[..., 0])[..., None]) @ w
+        D = _t(d * (unit * both[..., 0])[..., None]) @ w
         # to first order in the Newton step the margins are c + sigma: feasible although not quite centred
         R = R + P @ D @ inverse + R @ _t(D) @ R
         M[alive[done]], multipliers[alive[done]] = 2.0 * u[done, :, None] * R[done], x[done]
@@ -96,10 +104,11 @@ def interior_points(
         onward = ((decrement < _NEAR) & ~last)[:, None]
         aim = np.where(onward, _SHRINK * u, u)
         dx = np.where(onward, both[..., 1], both[..., 0])
-        ds = aim / x - s - s * dx
-        length = _step_length(G, _t(d * (x * dx)[..., None]) @ w, dx, ds / s)[:, None]
+        ds = np.where(free, 0.0, aim / unit - s - s * dx)
+        fall = (np.where(free, 0.0, dx), ds / s)
+        length = _step_length(G, _t(d * (unit * dx)[..., None]) @ w, *fall)[:, None]
         keep = alive[alive_next]
-        lam[keep] = (x * (1.0 + length * dx))[alive_next]
+        lam[keep] = (x + length * unit * dx)[alive_next]
         sigma[keep] = (s + length * ds)[alive_next]
         mu[keep] = (u + length * (aim - u))[alive_next]
         alive = keep

@@ -3,19 +3,19 @@ r"""The nuclear-norm program in the coordinates of its features: interior point,
 .. math:: \min_M\|M\|_\star\ \text{s.t.}\ \langle A_s,M\rangle\ge c_s
    \qquad\text{dual: }\max_{\lambda\ge0}c^\top\lambda\ \text{s.t.}\ \Big\|\sum_s\lambda_sA_s\Big\|_{op}\le1 .
 
-The features have rank one, :math:`A_s=\delta_sq_s^\top`.
+The features have rank one, :math:`A_s=\delta_sq_s^\top`. Some constraints may be equalities; their
+multipliers are free.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from svmlib.arrays import BoolArray, FloatArray
 
+from .cones import nuclear_cone
 from .interior import interior_points
 
 __all__ = ["Program", "nuclear_programs"]
@@ -23,8 +23,44 @@ __all__ = ["Program", "nuclear_programs"]
 _TARGET = 1e-10  # accuracy after which no further attempt is made
 _PATH_GAP = 1e-6  # where the central path ends: rank and active constraints show there in practice
 _CUTS = (1e-9, 1e-11, 1e-13)  # of small singular values, where the solution is not unique up to round-off
+_FIRST = (0.0,)  # no cut, unless the system shows that it is singular
 _EXCHANGES = 6  # of active constraints, until Newton's method is given up
 _WORKSPACE = 1 << 18  # numbers in the largest array of the interior-point method
+
+
+class Ties(NamedTuple):
+    """Equalities of a program.
+
+    Attributes
+    ----------
+    equal : ndarray of bool, shape (m,)
+        Which constraints are equalities; they are linearly independent.
+    basis : ndarray, shape (r, a * e)
+        Orthonormal basis of the span of their features, as rows.
+    point : ndarray, shape (a, e)
+        Matrix of least Frobenius norm that meets them.
+    """
+
+    equal: BoolArray
+    basis: FloatArray
+    point: FloatArray
+
+    def met(self, M: FloatArray) -> FloatArray:
+        """Project a matrix on those that meet the equalities.
+
+        Parameters
+        ----------
+        M : ndarray, shape (a, e)
+            The matrix.
+
+        Returns
+        -------
+        ndarray, shape (a, e)
+            The nearest one.
+        """
+        for _ in range(2):  # the second time removes what round-off left
+            M = M - (self.basis.T @ (self.basis @ (M - self.point).ravel())).reshape(M.shape)
+        return M
 
 
 class Program(NamedTuple):
@@ -35,16 +71,19 @@ class Program(NamedTuple):
     delta, q : ndarray, shapes (m, a) and (m, e)
         Factors of the features, rows of length about 1.
     c : ndarray, shape (m,)
-        Right-hand sides, some of them positive and none negative, scaled so that the solution has norm
-        about 1.
+        Right-hand sides, scaled so that the solution has norm about 1; those of margins not negative, some
+        of all not 0.
     scale : ndarray, shape (m,)
         Positive scales of violations: ``c`` where that is positive.
+    ties : Ties, optional
+        Equalities.
     """
 
     delta: FloatArray
     q: FloatArray
     c: FloatArray
     scale: FloatArray
+    ties: Ties | None = None
 
 
 def nuclear_programs(programs: list[Program]) -> list[tuple[FloatArray, FloatArray]]:
@@ -79,10 +118,7 @@ def nuclear_programs(programs: list[Program]) -> list[tuple[FloatArray, FloatArr
         chunk = max(1, _WORKSPACE // m**2)
         for first in range(0, len(members), chunk):
             some = members[first : first + chunk]
-            deltas, queries, sides, _ = (
-                np.stack(parts) for parts in zip(*(programs[k] for k in some), strict=True)
-            )
-            path = interior_points(deltas, queries, sides, _PATH_GAP)
+            path = _path([programs[k] for k in some], _PATH_GAP)
             for k, M, lam in zip(some, *path, strict=True):
                 out[k] = _finished(programs[k], M, lam)
     return out
@@ -98,14 +134,14 @@ def _finished(program: Program, M: FloatArray, lam: FloatArray) -> tuple[FloatAr
     for solve, accuracy in ((_path_end, 5e-11), (_path_end, 1e-8), (_clarabel, 1e-6), (_clarabel, 1e-12)):
         if best[0] <= _TARGET:
             break
-        best = min(best, _refined(program, *solve(program, accuracy), _CUTS), key=lambda p: p[0])
+        best = min(best, _refined(program, *solve(program, accuracy), _FIRST + _CUTS), key=lambda p: p[0])
     if not np.isfinite(best[0]):  # the caller's certificate refuses zeros
         return np.zeros(M.shape), np.zeros(len(program.c))
     return best[1], best[2]
 
 
 def _refined(
-    program: Program, M: FloatArray, lam: FloatArray, cuts: tuple[float, ...] = _CUTS[:1]
+    program: Program, M: FloatArray, lam: FloatArray, cuts: tuple[float, ...] = _FIRST
 ) -> tuple[float, FloatArray, FloatArray]:
     if not (np.isfinite(M).all() and np.isfinite(lam).all()):
         return np.inf, M, lam
@@ -127,66 +163,41 @@ def _scaled(program: Program, M: FloatArray, lam: FloatArray) -> tuple[float, Fl
 
     Scaling does not help margins that are to be at least 0: their violation counts like the gap.
     """
-    delta, q, c, scale = program
-    asked = c > 0
-    lam = np.maximum(lam, 0.0)
+    delta, q, c, scale, ties = program
+    equal = _equal(program)
+    asked = (c > 0) & ~equal
+    lam = np.where(equal, lam, np.maximum(lam, 0.0))
     with np.errstate(all="ignore"):
         lam = lam / np.linalg.norm((delta * lam[:, None]).T @ q, 2)
+        M = M if ties is None else ties.met(M)
         margins = ((delta @ M) * q).sum(1) / scale
-        reach = margins[asked].min()
+        reach = 1.0 if equal.all() else margins[asked].min()
         M = M / reach
         value = np.linalg.svd(M, compute_uv=False).sum() if np.isfinite(M).all() else np.inf
-        below = -(margins[~asked] / reach).min(initial=0.0)
+        below = -(margins[~(asked | equal)] / reach).min(initial=0.0)
         gap = max(abs(value - c @ lam) / value, below)
     return (float(gap) if reach > 0 and np.isfinite(gap) else np.inf), M, lam
 
 
-@lru_cache(maxsize=32)
-def _pattern(m: int, a: int, e: int) -> tuple[Any, Any, FloatArray, list[Any]]:
-    """Sparsity pattern of the dual for given sizes: it is the same for all data."""
-    import clarabel
-
-    order = a + e
-    columns, rows = np.meshgrid(np.arange(a, order), np.arange(a), indexing="ij")
-    block = m + (columns * (columns + 1) // 2 + rows).ravel()  # entries of the upper right block
-    indices = np.c_[np.arange(m), np.broadcast_to(block, (m, block.size))]
-    indptr = np.arange(m + 1) * (1 + block.size)
-    data = np.full(indices.size, -1.0)
-    diagonal = np.arange(order)
-    b = np.zeros(m + order * (order + 1) // 2)
-    b[m + diagonal * (diagonal + 1) // 2 + diagonal] = 1.0
-    matrix = sparse.csc_matrix((data, indices.ravel(), indptr), shape=(b.size, m))
-    cones = [clarabel.NonnegativeConeT(m), clarabel.PSDTriangleConeT(order)]
-    return matrix, block, b, cones
+def _equal(program: Program) -> BoolArray:
+    return np.zeros(len(program.c), dtype=bool) if program.ties is None else program.ties.equal
 
 
 def _clarabel(program: Program, tolerance: float) -> tuple[FloatArray, FloatArray]:
-    """Maximise c'lambda over lambda >= 0 with [[I, G], [G', I]] positive semidefinite."""
-    import clarabel
-
-    delta, q, c, _ = program
-    (m, a), e = delta.shape, q.shape[1]
-    pattern, block, b, cones = _pattern(m, a, e)
-    matrix = pattern.copy()
-    # svec stores an off-diagonal entry times sqrt(2)
-    matrix.data.reshape(m, -1)[:, 1:] = -np.sqrt(2.0) * (q[:, :, None] * delta[:, None, :]).reshape(m, -1)
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.max_threads = 1
-    settings.presolve_enable = settings.chordal_decomposition_enable = False
-    settings.iterative_refinement_enable = tolerance < 1e-8
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
-    zero = sparse.csc_matrix((m, m))
-    answer = clarabel.DefaultSolver(zero, -c, matrix, b, cones, settings).solve()
-    # the upper right block of the dual matrix Z carries the primal solution: M = -2 Z
-    M = -np.sqrt(2.0) * np.asarray(answer.z)[block].reshape(e, a).T
-    return M, np.asarray(answer.x)
+    return nuclear_cone(program.delta, program.q, program.c, _equal(program), tolerance)
 
 
 def _path_end(program: Program, gap: float) -> tuple[FloatArray, FloatArray]:
     """Follow the central path of one program further."""
-    M, lam = interior_points(program.delta[None], program.q[None], program.c[None], gap)
+    M, lam = _path([program], gap)
     return M[0], lam[0]
+
+
+def _path(programs: list[Program], gap: float) -> tuple[FloatArray, FloatArray]:
+    """Follow the central paths of programs of one size."""
+    delta, q, c, _, ties = zip(*programs, strict=True)
+    equal = np.stack([_equal(program) for program in programs]) if any(ties) else None
+    return interior_points(np.stack(delta), np.stack(q), np.stack(c), gap, equal)
 
 
 def _newton(
@@ -199,13 +210,14 @@ def _newton(
     """
     if not (np.isfinite(M).all() and np.isfinite(lam).all()):
         return []
-    delta, q, c, _ = program
+    delta, q, c, equal = *program[:3], _equal(program)
     G = (delta * lam[:, None]).T @ q
     u, s, vt = np.linalg.svd(M, full_matrices=False)
     # Along the central path the products lambda (margin - c) and sigma (1 - singular value of G) are all
     # equal, so in each pair the larger one is the one that does not vanish.
     slack = ((delta @ M) * q).sum(1) - c
-    active = lam / lam.max() > slack / max(slack.max(), s[0])
+    top = lam[~equal].max(initial=0.0)
+    active = equal | (lam > slack / max(slack[~equal].max(initial=0.0), s[0]) * top)
     dual_gap = 1.0 - ((u.T @ G) * vt).sum(1)
     rank = max(1, int((s / s[0] > np.maximum(dual_gap, 0.0)).sum()))
     root = np.sqrt(s[:rank])
@@ -215,7 +227,7 @@ def _newton(
         P, Q, lam, size = _newton_fixed(program, P, Q, np.where(active, lam, 0.0), active, cut)
         points.append((P @ Q.T, lam))
         below = ((delta @ P) * (q @ Q)).sum(1) - c < -1e-9 * s[0]
-        wrong = np.where(active, lam < -1e-9 * lam.max(), below)
+        wrong = np.where(active, lam < -1e-9 * lam[~equal].max(initial=0.0), below) & ~equal
         if not (size < 1e-3 and wrong.any()):
             break
         active = active ^ wrong
@@ -236,11 +248,13 @@ def _newton_fixed(
             break
         previous = size
         try:
+            if cut > 0:
+                raise np.linalg.LinAlgError
             step = np.linalg.solve(J, -residual)
             if not np.abs(step).max() < 1.0:
                 raise np.linalg.LinAlgError
         except np.linalg.LinAlgError:  # solution not unique: the shortest step will do
-            step = np.linalg.lstsq(J, -residual, rcond=cut)[0]
+            step = np.linalg.lstsq(J, -residual, rcond=cut or _CUTS[0])[0]
         P = P + step[: P.size].reshape(P.shape)
         Q = Q + step[P.size : P.size + Q.size].reshape(Q.shape)
         multipliers = multipliers + step[P.size + Q.size :]

@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from svmlib import compare
 from svmlib.arrays import BoolArray, IntArray, frozen
 from svmlib.data import Problem
-from svmlib.errors import DataError, InfeasibleError, SolverError
+from svmlib.errors import InfeasibleError, SolverError
 
-from .arguments import checked_norm, constraints, named
+from .arguments import checked_errors, checked_norm, constraints, named
 from .features import Features, nearest, nuclear_points
 from .least_distance import LeastDistance
 from .pivoting import pivoted
@@ -93,8 +93,7 @@ def attention_svm(
            [ 5.371,  5.581]])
     """
     checked_norm(norm)
-    if not isinstance(errors, str) or errors not in ("raise", "nan"):
-        raise DataError(f'errors must be "raise" or "nan", got {errors!r}.')
+    checked_errors(errors)
     index, delta, z, constrained, required = constraints(problem, tokens, relaxed).flat()
     solution, W, multipliers = pivoted(delta, z, constrained, required)
     possible = np.ones(len(z), dtype=bool)
@@ -236,8 +235,8 @@ def _unsolved(problem: Problem, b: int, status: str, e: int) -> str:
     else:
         start += "can be neither solved nor proved infeasible in double precision: "
     return (
-        f"{start}its margin is within round-off of 0, or its tokens differ too much in scale. Merge nearly "
-        f'equal tokens, rescale the data, or pass errors="nan" to get NaN here.'
+        f"{start}its margin is within round-off of 0, or its keys or queries differ too much in scale. "
+        f'Merge nearly equal tokens, rescale the data, or pass errors="nan" to get NaN here.'
     )
 
 

@@ -71,7 +71,7 @@ STICKS_OUT = """() => {
 CUT = """() => {
   const cut = (e) => {
     for (let p = e.parentElement; p && p.tagName !== "ARTICLE"; p = p.parentElement) {
-      if (getComputedStyle(p).overflowX === "auto" || getComputedStyle(p).overflowX === "scroll") return false;
+      if (["auto", "scroll"].includes(getComputedStyle(p).overflowX)) return false;
       if (e.getBoundingClientRect().right > p.getBoundingClientRect().right + 1) return p.clientWidth > 0;
     }
     return false;

@@ -24,7 +24,29 @@ def test_as_float_refuses_what_is_not_real_numbers(bad):
         arrays.as_float(bad, "X")
 
 
+def test_as_float_speaks_of_padding_only_where_rows_may_be_ragged():
+    for bad, padded in (([[1.0], [2.0, 3.0]], True), (None, False), ("words", False)):
+        with pytest.raises(DataError) as caught:
+            arrays.as_float(bad, "X")
+        assert ("Pad sequences" in str(caught.value)) == padded
+
+
+def test_as_float_asks_for_a_number_where_one_is_meant():
+    for bad in ("3", None):
+        with pytest.raises(DataError, match=r"^p must be a real number, got \w+\.$"):
+            arrays.as_float(bad, "p", ndim=0)
+    with pytest.raises(ShapeError, match=r"p must be a single number, got shape \(1,\)"):
+        arrays.as_float([3.0], "p", ndim=0)
+    with pytest.raises(DataError, match=r"^p must be finite, got nan\.$"):
+        arrays.as_float(np.nan, "p", ndim=0)
+    assert arrays.as_float(3, "p", ndim=0) == 3.0
+
+
 def test_as_float_names_axes_and_sizes():
+    with pytest.raises(ShapeError, match=r"E must have 3 axes, \(G, V, V\), got shape \(2, 2\)"):
+        arrays.as_float(np.eye(2), "E", ndim=3, meaning="(G, V, V)")
+    with pytest.raises(ShapeError, match=r"s must have at least 2 axes, n and T, got shape \(2,\)"):
+        arrays.as_float(np.zeros(2), "s", last=(2, 3), meaning="n and T")
     with pytest.raises(ShapeError, match=r"X must have 2 axes, got shape \(3,\)"):
         arrays.as_float(np.zeros(3), "X", ndim=2)
     with pytest.raises(ShapeError, match=r"X must have at least 3 axes, got shape \(3, 2\)"):

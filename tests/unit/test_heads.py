@@ -154,8 +154,10 @@ def test_the_log_loss_needs_probabilities():
     with pytest.raises(DataError, match='The loss "log" is defined for positive margins only'):
         attention.smoothness(P, "log")
     negative = with_head(attention.quadratic(P.v, 5.0))
-    with pytest.raises(SolverError, match="left the finite numbers"):
+    with pytest.raises(SolverError, match=r'left the finite numbers .* loss "log" needs margins above 0'):
         dynamics.train(negative, attention.Direct.zeros(negative), dynamics.normalized(0.1), 3, loss="log")
+    with pytest.raises(DataError, match='loss "log" needs positive margins, but the smallest here is -'):
+        attention.loss(negative, W0, "log")
 
 
 def test_heads_that_do_not_fit_a_problem():
@@ -168,3 +170,53 @@ def test_heads_that_do_not_fit_a_problem():
     module = torch.nn.Sequential(torch.nn.Linear(D, 1), torch.nn.Flatten(-2)).double()
     module.width = 64  # a name that means nothing here
     assert attention.loss(with_head(module), W0).shape == (B,)
+
+
+def test_gradients_that_cancel_between_sequences_leave_the_recorded_matrix_right():
+    # Two sequences with one query pull at a and b with equal and opposite forces. The sum of their steps is
+    # small, while the share of each sequence in it grows like one over the other pulls.
+    keys = np.eye(3)[[[0, 1], [0, 1], [0, 2], [1, 2]]]
+    hit = np.eye(2)[[0, 1, 0, 0]]
+    p = data.Problem(hit[..., None], np.ones((4, 1)), np.ones(4), [1.0], keys=keys)
+    column = np.array([[0.5], [-1.0], [0.2]])
+    for weights in (attention.Direct(column), attention.Factored(np.eye(3), column.T)):
+        run = dynamics.train(p, weights, dynamics.normalized(0.05), 3000, record=[2000, 3000], loss="log")
+        assert np.abs(run.W[:, 0] - run.W[:, 1]).max() < 0.1
+        np.testing.assert_allclose(attention.loss(p, run.W, "log"), run.loss, rtol=1e-9)
+
+
+@pytest.mark.parametrize("c", [0.5, 5.0, 20.0, 30.0, 40.0, 700.0])
+def test_the_gap_of_the_log_loss_where_the_label_has_next_to_no_attention(c):
+    p = data.next_token_problem([[0, 1]], [1], np.eye(2), z=[[1.0]])
+    W = np.array([[c], [0.0]])  # the label has probability 1 / (1 + e^c), and the infimum is 0
+    want = np.logaddexp(0.0, c)
+    assert dynamics.gap(p, W, "log") == pytest.approx(want, rel=1e-13)
+    run = dynamics.train(p, attention.Direct(W), dynamics.normalized(0.1), 0, loss="log")
+    assert run.gap[0] == pytest.approx(want, rel=1e-13)
+    assert run.loss[0] == pytest.approx(want, rel=1e-13)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_called_by_hand(name):
+    head = HEADS[name]
+    u = torch.ones(B, N, D, dtype=torch.float64)
+    assert head(u).shape == (B, N) and head(u[:1]).shape == (B, N)
+    assert head(u.float()).dtype == torch.float32
+    for bad, error in (
+        (u.numpy(), DataError),
+        (u.long(), DataError),
+        (u[..., 1:], ShapeError),
+        (u[:2], ShapeError),
+    ):
+        with pytest.raises(error, match="maps tensors of"):
+            head(bad)
+
+
+def test_heads_need_parameters():
+    for make in (lambda: attention.linear([]), lambda: attention.mlp(np.ones((3, 0)))):
+        with pytest.raises(ShapeError, match="at least one entry"):
+            make()
+    with pytest.raises(ShapeError, match=r"v must have at least one entry, got shape \(0,\)"):
+        attention.quadratic([], 1.0)
+    with pytest.raises(ShapeError, match=r"V must have at least 2 axes, \(\.\.\., d, h\)"):
+        attention.mlp([1.0])

@@ -40,7 +40,7 @@ def test_an_unfinished_path_is_left_to_the_second_solver(monkeypatch):
     p = data.random_problem(4, 4, 5, batch=3)
     want = svm.attention_svm(p, norm="nuc")
 
-    def unfinished(delta, q, c, gap):
+    def unfinished(delta, q, c, gap, equal):
         return np.full((len(c), delta.shape[2], q.shape[2]), np.nan), np.full(c.shape, np.nan)
 
     monkeypatch.setattr(nuclear, "interior_points", unfinished)

@@ -22,6 +22,7 @@ mpl.use("Agg")
 @pytest.fixture
 def panel(monkeypatch):
     monkeypatch.delenv("SVMLIB_BOOK", raising=False)
+    plt.close("all")  # of other tests
     box = sv.widgets.trajectory_panel()
     controls = {control.description: control for control in box.children[0].children}
     return controls, box.children[1], box.children[2]
