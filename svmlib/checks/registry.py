@@ -46,6 +46,10 @@ CHAPTERS = (
     "convergence/global_convergence",
     "convergence/overparameterization",
     "convergence/head_and_query",
+    "nonlinear/composition",
+    "nonlinear/generalized_svm",
+    "nonlinear/sequences",
+    "nonlinear/hierarchy",
 )
 """Pages of the book that state claims, in the order of its table of contents."""
 

@@ -11,12 +11,21 @@ In Python the same is ``svmlib.experiments.NAME(folder=FOLDER)``:
 
 from __future__ import annotations
 
+from .beyond import beyond_fixed_head as beyond_fixed_head
+from .composition import composition_problem
+from .composition import p1_composition as p1_composition
+from .composition import p1_composition_kq as p1_composition_kq
+from .composition import p1_composition_longer as p1_composition_longer
+from .composition import p1_composition_published as p1_composition_published
 from .framework import EXPERIMENTS, Experiment, Task, experiment, trials
+from .hierarchy import p1_hierarchy as p1_hierarchy
 from .joint import p2_joint_training as p2_joint_training
 from .joint import three_sequences
+from .lambda_head import p1_lambda_head as p1_lambda_head
 from .limits import p1_limits as p1_limits
 from .local import LocalConvergence, local_convergence
 from .local import p1_local_convergence as p1_local_convergence
+from .mirror import mirror_descent as mirror_descent
 from .one_query import p2_loss_functions as p2_loss_functions
 from .one_query import p2_multiple_inputs as p2_multiple_inputs
 from .one_query import p2_single_input as p2_single_input
@@ -29,7 +38,11 @@ from .planar import PlanarPaths, planar_paths
 from .planar import p1_planar_1 as p1_planar_1
 from .planar import p1_planar_2 as p1_planar_2
 from .rank import p1_rank as p1_rank
-from .record import Record, RecordError, load
+from .record import Record, RecordError, load, stored
+from .selection_count import p1_lambda_selection as p1_lambda_selection
+from .selection_count import p1_relu_selection as p1_relu_selection
+from .sequences import ntp_priority as ntp_priority
+from .sequences import p1_causal as p1_causal
 from .wrong_limits import p1_first_step as p1_first_step
 from .wrong_limits import p2_equal_scores as p2_equal_scores
 from .wrong_limits import p2_wrong_limit as p2_wrong_limit
@@ -43,10 +56,12 @@ __all__ = [
     "Record",
     "RecordError",
     "Task",
+    "composition_problem",
     "experiment",
     "load",
     "local_convergence",
     "planar_paths",
+    "stored",
     "three_sequences",
     "trials",
     *EXPERIMENTS,

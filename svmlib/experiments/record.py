@@ -31,7 +31,7 @@ from ._files import (
     write_arrays,
 )
 
-__all__ = ["Record", "RecordError", "load"]
+__all__ = ["Record", "RecordError", "load", "stored"]
 
 ROOT = sys.modules["svmlib"]  # importing the package by name would be importing the layers above this one
 
@@ -200,6 +200,47 @@ def load(path: str | os.PathLike[str]) -> Record:
         raise RecordError(f"{target.name} and {about.name} in {target.parent} are not of one run. {again}")
     values = {k: fields[k] for k in ("trials", "seed", "device", "options", "seconds", "versions")}
     return Record(name=fields["experiment"], arrays=arrays, **values)
+
+
+STORED = Path(__file__).parent / "records"
+"""Records that come with the package: of experiments too long for every build of the book."""
+
+
+def stored(name: str) -> Record:
+    """Read a record that comes with the package, of an experiment too long for every build of the book.
+
+    ``svmlib reproduce NAME --out svmlib/experiments/records`` in a checkout of the repository makes it again.
+
+    Parameters
+    ----------
+    name : str
+        Name of the experiment.
+
+    Returns
+    -------
+    Record
+        What was measured, and with which versions.
+
+    Raises
+    ------
+    RecordError
+        If there is no such record; the message names those that there are.
+
+    Examples
+    --------
+    >>> import svmlib as sv
+    >>> sv.experiments.stored("p1_composition")["widths"]
+    array([ 4,  6,  8, 10])
+    """
+    names = sorted(f.stem for f in STORED.glob("*.npz"))
+    if not isinstance(name, str) or name not in names:
+        close = difflib.get_close_matches(str(name), names, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise RecordError(
+            f"No record of {name!r} comes with the package.{hint} There are: {', '.join(names) or 'none'}. "
+            "Run the experiment itself: svmlib reproduce --list names them."
+        )
+    return load(STORED / name)
 
 
 def _present(stem: Path) -> str:

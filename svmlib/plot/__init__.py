@@ -14,6 +14,7 @@ from .cells import bars, matrix, shares
 from .curves import band, curve, histogram, power_guide, scatter
 from .margins import margin_picture, token_margins
 from .plane import paths, planar_paths, rays, simplex, tokens
+from .priority import priority_graph
 from .style import COLORS, STYLES, Style, figure, legend, png
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "planar_paths",
     "png",
     "power_guide",
+    "priority_graph",
     "rays",
     "scatter",
     "shares",

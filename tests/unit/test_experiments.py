@@ -72,7 +72,7 @@ def test_planar_records_hold_the_numbers_of_the_paths(which):
 def test_every_experiment_is_listed_and_documented():
     for name, entry in experiments.EXPERIMENTS.items():
         assert name in experiments.__all__
-        assert re.match("p[123]_", name)
+        assert re.match("p[123]_|beyond_|mirror_|ntp_", name)  # a paper's, or a control or later work
         assert entry.about and entry.source and re.match(r"(about )?[\d.]+ (s|min)", entry.cost), name
         doc = getattr(experiments, name).__doc__
         assert "trials : int, optional" in doc
