@@ -52,13 +52,18 @@ def gen_attention(trials: int) -> list[Measured]:
     ]
 
 
-def _outside(p: Problem, chosen: BoolArray, W: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """W plus something orthogonal to the features of the selected tokens that keeps all margins positive."""
+def _beside(
+    p: Problem, chosen: BoolArray, W: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Directions for a feasible W: all margins positive; the smallest one 0; no margin above 1 in size."""
     out = np.eye(W.size) - projector(features(p, chosen, True))
     B, w = features(p, chosen, False) @ out, W.ravel()
     V = out @ rng.normal(size=w.size)
-    reach = (np.abs(B @ V)).max()
-    return np.asarray((w + 0.9 * V / reach).reshape(W.shape))
+    V = V if (B @ V).min() < 0 else -V
+    N = V / np.abs(B @ V).max()
+    change = B @ N
+    edge = ((B @ w)[change < 0] / -change[change < 0]).min()  # how far along N the first margin vanishes
+    return tuple(x.reshape(W.shape) for x in (w + 0.9 * N, w + edge * N, N))
 
 
 @claim(
@@ -72,28 +77,35 @@ def _outside(p: Problem, chosen: BoolArray, W: FloatArray, rng: np.random.Genera
     trials=(30, 10),
 )
 def gen_necessary(trials: int) -> list[Measured]:
-    """Grow along feasible directions, shortest or not, and along infeasible ones, with a bounded wobble."""
+    """Grow from any matrix along feasible directions, shortest or not, and along infeasible ones."""
     rng = np.random.default_rng(5)
-    reached, finite, far, unequal, negative = [], [], [], [], []
+    reached, finite, edge, far, unequal, negative = [], [], [], [], [], []
     for p, chosen in random_instances(trials):
-        s = np.where(chosen, rng.dirichlet(np.ones(p.T), size=p.n) + 0.05, 0.0)
-        s /= s.sum(-1, keepdims=True)
+        M = rng.normal(size=(p.d, p.d))
+        s = probabilities(Problem(p.X, p.z, p.y, mask=chosen), M)  # of the selected tokens alone
         fin, mm = svm.finite_part(p, s, chosen).W, svm.generalized_svm(p, chosen).W
         inside = projector(features(p, chosen, True))
-        D = _outside(p, chosen, mm, rng)
+        D, flat, N = _beside(p, chosen, mm, rng)
         far.append(1 - compare.correlation(D, mm))
-        for R in (500.0, 1000.0):  # margins of D are at least 0.1
-            wobble = ((np.eye(mm.size) - inside) @ rng.normal(size=mm.size)).reshape(mm.shape)
-            W = fin + wobble + R * D
-            reached.append(np.abs(probabilities(p, W) - s).max())
-            finite.append(np.abs((inside @ W.ravel()).reshape(mm.shape) - fin).max())
+        for R in (1000.0, 4000.0):  # margins of D are at least 0.1
+            for W in (M + R * D, M - np.sqrt(R) * N + R * D):
+                reached.append(np.abs(probabilities(p, W) - s).max())
+                finite.append(np.abs((inside @ W.ravel()).reshape(mm.shape) - fin).max())
+        edge.append(np.abs(probabilities(p, M + np.sqrt(4000.0) * mm + 4000.0 * flat) - s).max())
         if (chosen.sum(-1) > 1).any():
             bad = D + (inside @ rng.normal(size=mm.size)).reshape(mm.shape)
             unequal.append(np.abs(probabilities(p, fin + 500.0 * bad) - s).max())
         negative.append(np.abs(probabilities(p, fin - 500.0 * D) - s).max())
     return [
-        Measured("feasible directions: distance of attention from s at R = 500", max(reached), "<=", 1e-12),
+        Measured("feasible directions: distance of attention from s", max(reached), "<=", 1e-9),
         Measured("distance of the projection of W from $W^{fin}$", max(finite), "<=", 1e-8),
+        Measured(
+            "V unbounded, a margin of D zero: distance of attention from s",
+            max(edge),
+            "<=",
+            1e-9,
+            breaks=True,
+        ),
         Measured(
             "an equality broken: smallest distance of attention from s", min(unequal), ">", 0.01, breaks=True
         ),

@@ -105,12 +105,13 @@ def gen_nuclear(trials: int) -> list[Measured]:
     fin = {norm: svm.finite_part(p, s, chosen, norm).W for norm in ("fro", "nuc")}
     mm = {norm: svm.generalized_svm(p, chosen, norm).W for norm in ("fro", "nuc")}
     radii = np.array([10.0, 40.0, 160.0])
-    rest = np.stack([nuclear_point(c, R) - R * mm["nuc"] for R in radii])
+    points = np.stack([nuclear_point(c, R) for R in radii])
+    rest = points - radii[:, None, None] * mm["nuc"]
     target = np.array([[c, 0.0], [0.0, 0.0]])
     off = np.linalg.norm(rest - target, axis=(-2, -1))
     missed = np.linalg.norm(rest - fin["nuc"], axis=(-2, -1))
     same = max(np.abs(fin["fro"] - fin["nuc"]).max(), np.abs(mm["fro"] - mm["nuc"]).max())
-    far = 1 - compare.correlation(nuclear_point(c, 160.0), mm["nuc"])
+    far = 1 - compare.correlation(points[-1], mm["nuc"])
     path = [factored_path(c, R) for R in (8.0, 24.0)]
     apart = [np.linalg.norm(W - W[0, 1] * mm["nuc"] - target) for W in path]
     ratio = abs(path[-1][0, 0] + path[-1][1, 0] - c)
@@ -172,6 +173,7 @@ def silent_runs(trials: int) -> dict[str, FloatArray]:
         One entry for each picked run.
     """
     p = composition_problem(3, 4, 4, batch=trials)
+    p = p[(p.y < 0).any(-1)]  # the filter rejects the others
     rule = normalized(0.1)
     run = train(p, Direct.zeros(p), rule, 2000, record=range(1800, 2001))
     off = silent(p, run.W)

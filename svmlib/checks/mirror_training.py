@@ -116,10 +116,10 @@ def pull(trials: int) -> list[Measured]:
     return [
         Measured("gradient of the log excess against the sum of features, relative", max(error), "<=", 1e-10),
         Measured("smallest weight below half the level", min(positive), ">", 0.0),
-        Measured("sum of the weights less $1-F/\\varepsilon$, smallest", min(total), ">=", -1e-12),
+        Measured("sum of the weights less $1-E/\\varepsilon$, smallest", min(total), ">=", -1e-12),
         Measured("sum of the weights at 8 times the start: largest distance from 1", limit[-1], "<=", 1e-3),
         Measured("mean margin less smallest margin less its bound, largest", max(mean), "<=", 0.0),
-        Measured("second derivative of the log excess over $H$, largest", max(bent), "<=", 1.0),
+        Measured("second derivative of the log excess over $L_{\\log}$, largest", max(bent), "<=", 1.0),
         Measured("the same for two opposite features: the bound is attained", sharp, ">=", 0.95),
         Measured("above the level: smallest weight", above, "<", 0.0, breaks=True),
     ]
@@ -275,7 +275,7 @@ def polyak_steps(trials: int) -> list[Measured]:
     fall = [1.0 - compare.correlation(V, s.W) for V in (early, W)]
     return [
         Measured(
-            "length times $\\|\\nabla\\log F\\|_F$, largest error", np.abs(products - 1.0).max(), "<=", 1e-8
+            "length times $\\|\\nabla\\log E\\|_F$, largest error", np.abs(products - 1.0).max(), "<=", 1e-8
         ),
         Measured("smallest length times the largest reach", (late * r[:, None]).min(), ">=", 1.0 - 1e-6),
         Measured("largest length times the margin", (late / s.value[:, None]).max(), "<=", 1.0 + 1e-6),

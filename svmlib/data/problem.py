@@ -169,8 +169,8 @@ class Problem:
         """
         if self.v is None:
             raise DataError(
-                "Token scores need a linear head v; this problem has none. Pass v= to Problem, or name the "
-                "selected tokens yourself (tokens=)."
+                "Token scores need a linear head v; this problem has none. Pass v= to Problem, name the "
+                "selected tokens yourself (tokens=), or ask attention.best_attention what its head is after."
             )
         gamma = self.y[..., None] * np.einsum("...ntd,...d->...nt", self.X, self.v)
         return np.where(self.visible, gamma, -np.inf)

@@ -11,6 +11,7 @@ from svmlib import compare, svm
 from svmlib.arrays import BoolArray, FloatArray, IntArray, as_float, check_integer, torch_normals
 from svmlib.attention import mlp, outputs
 from svmlib.data import Problem
+from svmlib.errors import DataError
 
 __all__ = ["SELECTED", "STATUS", "classify", "composition_problem", "misses", "paired", "silent"]
 
@@ -47,6 +48,7 @@ def composition_problem(
         Tokens and queries on the unit sphere, fair labels, a head of its own for each instance.
     """
     h = d if hidden is None else check_integer(hidden, "hidden")
+    seed = check_integer(seed, "seed", 0)
     columns: list[list[FloatArray]] = [[], [], [], []]
     for b in range(1 if batch is None else check_integer(batch, "batch")):
         V, label, X, z = torch_normals(seed + b, (d, h), (n,), (n, T, d), (n, d))
@@ -96,9 +98,16 @@ def silent(problem: Problem, W: ArrayLike) -> BoolArray:
     -------
     ndarray of bool, shape (..., n) or (..., r, n)
         True where the head returns 0.
+
+    Raises
+    ------
+    DataError
+        If the problem has another head.
     """
+    V = getattr(problem.head, "V", None)
+    if V is None:
+        raise DataError(f"silent asks ReLU units: the head must be attention.mlp(V), got {problem.head!r}.")
     u = outputs(problem, W)
-    V = problem.head.V  # type: ignore[union-attr]
     if u.ndim > problem.z.ndim and V.ndim > 2:
         V = V[..., None, :, :]
     return np.asarray((np.einsum("...nd,...dh->...nh", u, V) <= 0).all(-1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from svmlib.arrays import FloatArray
 from svmlib.attention import Architecture, Direct, TransformerWeights, transformer
 from svmlib.data import Problem, random_problem
 from svmlib.dynamics import normalized, train_layers
+from svmlib.errors import DataError
 
 from ._mixtures import SELECTED, classify, misses
 from .framework import Task, experiment
@@ -97,7 +99,7 @@ def _measured(name: str, sizes: tuple[int, int, int], steps: int, task: Task) ->
 def beyond_fixed_head(
     task: Task,
     *,
-    cases: tuple[str, ...] = tuple(CASES),
+    cases: Sequence[str] = tuple(CASES),
     n: int = 3,
     T: int = 4,
     d: int = 8,
@@ -111,7 +113,7 @@ def beyond_fixed_head(
     ----------
     task : Task
         Instances, seed of the first one and of its weights, device.
-    cases : tuple of str
+    cases : sequence of str
         Keys of ``svmlib.experiments.beyond.CASES``.
     n, T, d : int
         Sizes of an instance.
@@ -126,7 +128,15 @@ def beyond_fixed_head(
         ``CASE_status`` (trials, H), what the filter of :func:`p1_composition` says, labels aside;
         ``CASE_selected`` (trials, H, n), number of selected tokens; ``CASE_size`` (trials, H), norm of W;
         ``CASE_accuracy`` (trials,).
+
+    Raises
+    ------
+    DataError
+        If there is no such case.
     """
+    cases = (cases,) if isinstance(cases, str) else tuple(cases)
+    if unknown := [name for name in cases if name not in CASES]:
+        raise DataError(f"There is no case {unknown[0]!r}: take some of {', '.join(CASES)}.")
     found: dict[str, ArrayLike] = {}
     for name in task.progress(cases, "cases"):
         part = task.part(name, _measured, name, (n, T, d), steps, task)

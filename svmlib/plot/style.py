@@ -304,7 +304,8 @@ def legend(ax: Axes, *, title: str | None = None, above: bool | None = None, **o
     if above:
         for box in list(fig.legends):
             box.remove()
-        look |= {"loc": "outside upper center", "ncols": 3, "frameon": False}
+        columns = 4 if len(named) == 4 and max(map(len, named)) < 12 else 3  # four short labels in one row
+        look |= {"loc": "outside upper center", "ncols": columns, "frameon": False}
     else:
         look |= {"framealpha": 0.9, "edgecolor": "#D0D0D0", "alignment": "left"}
     home = fig if above else ax

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from svmlib import attention, compare, data, dynamics, experiments, svm
-from svmlib.errors import DataError
+from svmlib.errors import DataError, ShapeError
 from svmlib.experiments import _mixtures, composition
 from svmlib.experiments._textbook import textbook_path
 
@@ -62,6 +62,17 @@ def test_silent_heads():
     np.testing.assert_array_equal(
         _mixtures.silent(p, np.stack([np.zeros((2, 1)), moved]))[:, 0], [True, False]
     )
+
+
+def test_wrong_heads_cases_and_seeds_are_named():
+    p = data.random_problem(2, 3, 2)
+    with pytest.raises(DataError, match="mlp"):
+        _mixtures.silent(p, np.zeros((2, 2)))
+    with pytest.raises(DataError, match="lineer"):
+        experiments.beyond_fixed_head(trials=2, cases=("lineer",))
+    for seed in (-1, 1.5):
+        with pytest.raises(ShapeError, match="seed"):
+            experiments.composition_problem(3, 4, 4, seed=seed)
 
 
 def planted(seed=0):
