@@ -13,7 +13,7 @@ from .registry import Measured, claim
 PAGE = "nonlinear/hierarchy"
 OWN = "proof in the chapter"
 EXPONENTS = (1.2, 1.75, 3.0, 10.0)
-RADII = (5.0, 20.0, 80.0, 160.0, 320.0)
+RADII = (5.0, 20.0, 80.0, 320.0)
 
 
 def features(p: data.Problem, tokens: np.typing.ArrayLike) -> FloatArray:
@@ -129,7 +129,7 @@ def path(trials: int) -> list[Measured]:
         own = 1.0 - compare.correlation(W, goals[e])
         other = [1.0 - compare.correlation(W[:, -1], goals[q]) for q in exponents if q != e]
         fall.append(own[:, -1])
-        ratio.append(np.median(own[:, -1] / np.maximum(own[:, -3], 1e-15)))
+        ratio.append(np.median(own[:, -1] / np.maximum(own[:, -2], 1e-15)))
         foreign.append(np.max(other, axis=0))
     return [
         Measured("largest 1 − corr with the SVM of the norm, R = 320", np.max(fall), "<=", 1e-3),
