@@ -145,7 +145,7 @@ def settle(trials: int) -> list[Measured]:
     logits = np.einsum("bntd,bhde,bnke->bhnkt", p.X, w.W[:, 0], base.inputs[:, 0])
     ordered = np.sort(logits, -1)
     least = (ordered[..., -1] - ordered[..., -2]).min((-3, -2, -1))
-    worst, svms, sizes = 0.0, [], []
+    worst, svms, sizes, margin = 0.0, [], [], []
     limit, far = _at_margin(p, a, w, least, 400.0)
     own = attention.layer_problem(p, a, far, 1, 0)
     best = svm.attention_svm(own, errors="nan")
@@ -161,6 +161,7 @@ def settle(trials: int) -> list[Measured]:
         near = svm.attention_svm(attention.layer_problem(p, a, there, 1, 0), own.optimal, errors="nan")
         B = np.linalg.norm(limit.inputs[:, 1], axis=-1).max((-2, -1))
         eta = 4 * B * moved + 2 * moved**2
+        margin.append((best.margin - near.margin) / eta)
         shortfall = 1 - compare.correlation(near.W, best.W)
         svms.append(shortfall * best.margin / (2 * eta))
         last = np.nanmax(shortfall)
@@ -173,6 +174,7 @@ def settle(trials: int) -> list[Measured]:
             1e-4,
             f"e^-12 is {np.exp(-12):.0e}",
         ),
+        Measured(r"margin lost, over its bound $\chi$, largest", np.nanmax(margin[:2]), "<=", 1.0),
         Measured("1 − correlation of the two SVMs over its bound, largest", np.nanmax(svms), "<=", 1.0),
         Measured("1 − correlation of the SVMs at margin 16, largest", last, "<=", 1e-6),
         Measured(
@@ -242,7 +244,7 @@ def sparse(trials: int) -> list[Measured]:
             if error == 0:
                 attained.append((np.where(other, log, -np.inf).max((-2, -1)) + R * gamma).max())
         rival = rng.normal(size=(200, *unit.shape))
-        rival = np.concatenate([rival, unit + 0.1 * rival])
+        rival = np.concatenate([unit[None], rival, unit + 0.1 * rival])
         rival *= R / np.linalg.norm(rival, axis=(-2, -1), keepdims=True)
         s = np.stack([attention.probabilities(p, r) for r in rival])
         wrong = np.where(np.arange(p.T) == tokens[..., None], 0.0, s).max((-2, -1))
@@ -250,16 +252,19 @@ def sparse(trials: int) -> list[Measured]:
         s = attention.probabilities(p, 2 * R * unit)
         wrong = np.where(np.arange(p.T) == tokens[..., None], 0.0, s).max((-2, -1))
         beaten.append((np.log(wrong) + R * gamma + np.log(p.T)).min())
+    even = data.Problem(np.eye(1, p.T)[..., None], np.ones((1, 1)), np.ones(1))  # all margins equal
+    equal = float(compare.entropy(attention.probabilities(even, np.array([[8.0]])))[0])
     return [
         Measured(r"$\log s_{it}+\delta_{it}$, largest", max(upper), "<=", 1e-9),
         Measured(r"$\log s_{it}+\delta_{it}+\log T$, smallest, margins positive", min(lower), ">=", -1e-9),
         Measured("entropy over its bound, largest", max(entropy), "<=", 1 + 1e-6),
+        Measured("the same for equal margins of 8", equal / ((p.T - 1) * 9 * np.exp(-8)), "in", (0.998, 1.0)),
         Measured(
             r"log of the largest wrong probability $+R\Gamma+\log T$, smallest",
             min(floor),
             ">=",
             0.0,
-            "400 matrices of norm R",
+            "the SVM and 400 other matrices of norm R",
         ),
         Measured(r"SVM: log of the largest wrong probability $+R\Gamma$, largest", max(attained), "<=", 1e-9),
         Measured(

@@ -115,15 +115,15 @@ def lp_path(p: data.Problem, e: float, radii: tuple[float, ...], seed: int = 0) 
     kind="corollary",
     source="Theorem on paths in any norm; proof in the chapter",
     chapter=PAGE,
-    scope="n, T, d = 2, 3, 2, logistic loss, p = 1.5, 2, 3, R = 5 to 320",
+    scope="n, T, d = 2, 3, 2, logistic loss, paths for p = 1.5 and 3, SVMs for p = 1.5, 2, 3, R = 5 to 320",
     seeds="0 to trials − 1",
     trials=(3, 2),
 )
 def path(trials: int) -> list[Measured]:
-    """Minimise the loss on spheres of three norms, and compare with the SVMs of all three."""
+    """Minimise the loss on spheres of two norms, and compare with the SVMs of three."""
     p = data.random_problem(2, 3, 2, batch=trials)
     exponents, fall, ratio, foreign = (1.5, 2.0, 3.0), [], [], []
-    for e in exponents:
+    for e in (1.5, 3.0):
         goals = {q: svm.lp_svm(p, p=q).W for q in exponents}
         W = np.stack([lp_path(p[b], e, RADII) for b in range(trials)])
         own = 1.0 - compare.correlation(W, goals[e])

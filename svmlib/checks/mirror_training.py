@@ -145,7 +145,7 @@ def steepest(trials: int) -> list[Measured]:
         b = int((top / H).argmin())  # one length for all instances must suit the worst
         eta = float((top / (2.0 * H)).min())
         run = dynamics.train(
-            p, attention.Direct(start), dynamics.steepest(norm, eta), 200, record=range(201), loss="linear"
+            p, attention.Direct(start), dynamics.steepest(norm, eta), 100, record=range(101), loss="linear"
         )
         parts, total = weights_of(p, run.W)
         change = np.diff(np.log(run.gap), axis=1)
@@ -154,7 +154,7 @@ def steepest(trials: int) -> list[Measured]:
         signs.append(parts.min())
         least.append(-change[b].max() / (0.25 * eta * top[b]))
     long, rate, decay, pair, share = 1500, 1.0, 0.2, ("l1.75", "l4"), {}
-    lengths = rate * np.arange(1, long + 1) ** -decay
+    lengths = np.asarray(rate * np.arange(1.0, long + 1) ** -decay, dtype=np.float64)
     zero = attention.Direct.zeros(p)
     for name in pair:
         rule = dynamics.steepest(NORMS[name], rate, decay=decay)
@@ -173,7 +173,7 @@ def steepest(trials: int) -> list[Measured]:
     lost = dynamics.train(wrong, STUCK, dynamics.steepest(ENTRIES["l1.75"], rate, decay=decay), 100).W[-1]
     behind = float(compare.margins(lost, wrong.keys, wrong.z, wrong.optimal).min())
     return [
-        Measured("largest change of log excess less its bound, 200 steps, 5 norms", max(excess), "<=", 1e-9),
+        Measured("largest change of log excess less its bound, 100 steps, 5 norms", max(excess), "<=", 1e-9),
         Measured("smallest weight of a feature below the level", min(signs), ">=", 0.0),
         Measured("smallest fall of log excess over its guarantee", min(least), ">=", 1.0),
         Measured("share of the largest margin in the own norm, median, worse rule", own, ">=", 0.975),

@@ -123,7 +123,7 @@ def _seen_part(problem: Problem, rows: BoolArray, W: FloatArray) -> FloatArray:
     for b, (d, z, r) in enumerate(zip(delta, problem.z, rows, strict=True)):
         A = np.einsum("nte,nq->nteq", d[r][:, 1:], z[r]).reshape(-1, W[b].size)
         _, sigma, Vt = np.linalg.svd(A, full_matrices=False)
-        basis = Vt[sigma > 1e-10 * sigma[0]]
+        basis = Vt[sigma > 1e-10 * sigma.max(initial=0.0)]
         out[b] = (basis.T @ (basis @ W[b].ravel())).reshape(W[b].shape)
     return out
 

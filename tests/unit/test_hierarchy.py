@@ -63,6 +63,13 @@ def test_measures_of_a_head_that_is_its_svm() -> None:
     assert (np.abs(control["corr"]) < 0.6).all()
 
 
+def test_a_head_with_one_token_has_nothing_to_compare() -> None:
+    p, a = sv.data.random_problem(2, 1, 4, batch=2), sv.attention.Architecture(layers=2)
+    found = heads.head_measures(p, a, sv.attention.TransformerWeights.random(p, a), layer=0, head=0)
+    assert np.isnan(found["corr"]).all() and np.isnan(found["span"]).all()
+    assert (found["single"] == 1).all() and (found["rank"] == 0).all()
+
+
 def test_the_stored_record_agrees_with_a_part_that_is_run_again() -> None:
     stored = sv.experiments.stored("p1_hierarchy")
     assert stored.trials >= 20 and set(stored.options["heads"]) == {1, 2, 4}
