@@ -27,6 +27,7 @@ _SUBPACKAGES = (
     "linear",
     "norms",
     "plot",
+    "scansnap",
     "selection",
     "svm",
     "widgets",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from . import linear as linear
     from . import norms as norms
     from . import plot as plot
+    from . import scansnap as scansnap
     from . import selection as selection
     from . import svm as svm
     from . import widgets as widgets

@@ -1,0 +1,183 @@
+r"""What *Scan and Snap* predicts: the decoder's progress, its speed, and how far attention grows.
+
+With M tokens, C classes met equally often, and the decoder's rate :math:`\eta`, one class trains for the time
+:math:`t/C` of t steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import wrightomega
+
+from svmlib.arrays import FloatArray, as_float, check_integer, check_positive
+from svmlib.errors import DataError
+
+__all__ = ["accumulated_speed", "log_growth", "progress", "progress_steps", "speed", "transition"]
+
+
+def _times(t: ArrayLike) -> FloatArray:
+    time = as_float(t, "t")
+    if (time < 0).any():
+        raise DataError(f"t must not be negative, got {time.min():g}.")
+    return time
+
+
+def progress(t: ArrayLike, M: int, rate: ArrayLike = 1.0) -> FloatArray:
+    r"""Solve :math:`e^{Mh}+(M-1)Mh=M\eta t+1`, the decoder's progress under gradient flow.
+
+    Parameters
+    ----------
+    t : array_like
+        Training time spent on the class.
+    M : int
+        Number of tokens, at least 2.
+    rate : array_like
+        Learning rate :math:`\eta` of the decoder.
+
+    Returns
+    -------
+    ndarray
+        h(t), accurate to round-off for all t.
+
+    Notes
+    -----
+    *Scan and Snap* (2023), Lemma 6; solved with Wright's omega function.
+
+    Examples
+    --------
+    >>> float(progress(0.0, M=50))
+    0.0
+    """
+    M, time = check_integer(M, "M", 2), _times(t)
+    x = M * as_float(rate, "rate") * time  # e^u - 1 + (M - 1) u = x with u = M h
+    a = (x + 1.0) / (M - 1)
+    u = np.maximum(a - np.real(wrightomega(a - np.log(M - 1.0))), 0.0)
+    u = np.minimum(u, np.log1p(x))  # an upper bound, where the difference above has lost its digits
+    for _ in range(3):
+        u = u - (np.expm1(u) + (M - 1) * u - x) / (np.exp(u) + M - 1)
+    return np.asarray(np.maximum(u, 0.0) / M)
+
+
+def progress_steps(steps: int, M: int, rate: float = 1.0) -> FloatArray:
+    r"""Iterate :math:`h^\ast(s)=h^\ast(s-1)+\eta/(M-1+e^{Mh^\ast(s-1)})`, the progress of plain steps.
+
+    Parameters
+    ----------
+    steps : int
+        Number of steps on the class.
+    M : int
+        Number of tokens, at least 2.
+    rate : float
+        Learning rate of the decoder.
+
+    Returns
+    -------
+    ndarray, shape (steps + 1,)
+        h* from step 0 on.
+
+    Notes
+    -----
+    *Scan and Snap* (2023), Lemma 5.
+    """
+    M, count, eta = check_integer(M, "M", 2), check_integer(steps, "steps", 0), check_positive(rate, "rate")
+    out = np.zeros(count + 1)
+    for s in range(count):
+        out[s + 1] = out[s] + eta / (M - 1 + np.exp(M * out[s]))
+    return out
+
+
+def speed(t: ArrayLike, M: int, C: int, rate: ArrayLike = 1.0) -> FloatArray:
+    r"""Compute the decoder's speed :math:`\rho(t)=(M-1)^2h(t/C)/(M-1+e^{Mh(t/C)})`.
+
+    Parameters
+    ----------
+    t : array_like
+        Number of steps, classes drawn equally often.
+    M, C : int
+        Numbers of tokens and of classes.
+    rate : array_like
+        Learning rate of the decoder.
+
+    Returns
+    -------
+    ndarray
+        The speed: it rises like :math:`\eta t/C`, and falls like the inverse of the time.
+
+    Notes
+    -----
+    *Scan and Snap* (2023), Lemma 9, where it is called gamma.
+    """
+    h = progress(_times(t) / check_integer(C, "C"), M, rate)
+    return np.asarray((M - 1.0) ** 2 * h / (M - 1 + np.exp(M * h)))
+
+
+def accumulated_speed(
+    t: ArrayLike, M: int, C: int, rate: ArrayLike = 1.0, attention_rate: ArrayLike = 1.0
+) -> FloatArray:
+    r"""Integrate the speed: :math:`G(t)=\eta_Z\int_0^t\rho=\eta_ZC(M-1)^2h^2(t/C)/(2\eta)`.
+
+    Parameters
+    ----------
+    t : array_like
+        Number of steps.
+    M, C : int
+        Numbers of tokens and of classes.
+    rate, attention_rate : array_like
+        Learning rates of the decoder and of attention.
+
+    Returns
+    -------
+    ndarray
+        The integral.
+    """
+    h = progress(_times(t) / check_integer(C, "C"), M, rate)
+    ratio = as_float(attention_rate, "attention_rate") / as_float(rate, "rate")
+    return np.asarray(0.5 * ratio * C * (M - 1.0) ** 2 * h**2)
+
+
+def log_growth(t: ArrayLike, *, C0: float = 1.0, **rates: Any) -> FloatArray:
+    r"""Compute :math:`B(t)=\frac14\log(1+4G(t)/C_0)`, which bounds the growth of the dominant distinct token.
+
+    Its growth factor lies between :math:`e^{2f^2(0)B}` and :math:`e^{2B}`. B also is minus the logit of the
+    common token.
+
+    Parameters
+    ----------
+    t : array_like
+        Number of steps.
+    C0 : float
+        Constant of the approximation, :math:`\rho_0^4/C` with the norm :math:`\rho_0` of attention.
+    **rates
+        M, C, rate and attention_rate, as for :func:`accumulated_speed`.
+
+    Returns
+    -------
+    ndarray
+        B, which is 0 at t = 0.
+
+    Notes
+    -----
+    *Scan and Snap* (2023), Theorem 4, with the constant of integration that is missing there.
+    """
+    return np.asarray(0.25 * np.log1p(4.0 * accumulated_speed(t, **rates) / check_positive(C0, "C0")))
+
+
+def transition(M: int, C: int, rate: ArrayLike = 1.0) -> FloatArray:
+    r"""Compute the time :math:`t_0'=C\log M/\eta` up to which the decoder's speed rises.
+
+    Parameters
+    ----------
+    M, C : int
+        Numbers of tokens and of classes.
+    rate : array_like
+        Learning rate of the decoder.
+
+    Returns
+    -------
+    ndarray
+        The time in steps; snapping begins at about twice of it.
+    """
+    return np.asarray(check_integer(C, "C") * np.log(check_integer(M, "M", 2)) / as_float(rate, "rate"))
