@@ -3,14 +3,14 @@
 #   make book TORCH="..."            another build of torch (see README)
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help install dev book chapter serve lab test check lint types unit pages bench clean publish
+.PHONY: help install dev book chapter serve lab test test-all check lint types unit pages bench clean publish
 
 export PYTHON TORCH
 PY := .venv/bin/python
 THREADS := OMP_NUM_THREADS=1
 
 help: ## list what make can do
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 install: ## make .venv and install everything the book and the notebooks need
 	@sh tools/setup.sh
@@ -32,6 +32,9 @@ lab: install ## start JupyterLab; chapters open as notebooks
 
 test: export SVMLIB_SCALE = test
 test: dev lint types unit pages ## everything that must pass: lint, types, layers, unit tests, chapters, browser
+
+test-all: export SVMBOOK_TESTS = all
+test-all: test ## the same, and every notebook is executed again from an empty folder
 
 check: dev lint types unit ## the quick half of make test: no book, no browser
 

@@ -24,6 +24,7 @@ _SUBPACKAGES = (
     "errors",
     "experiments",
     "graphs",
+    "joma",
     "linear",
     "norms",
     "plot",
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from . import errors as errors
     from . import experiments as experiments
     from . import graphs as graphs
+    from . import joma as joma
     from . import linear as linear
     from . import norms as norms
     from . import plot as plot

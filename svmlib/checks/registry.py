@@ -50,6 +50,12 @@ CHAPTERS = (
     "nonlinear/generalized_svm",
     "nonlinear/sequences",
     "nonlinear/hierarchy",
+    "scan_snap/long_sequences",
+    "scan_snap/decoder",
+    "scan_snap/scanning",
+    "scan_snap/snapping",
+    "scan_snap/experiments",
+    "scan_snap/two_theories",
 )
 """Pages of the book that state claims, in the order of its table of contents."""
 

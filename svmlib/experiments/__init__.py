@@ -43,6 +43,14 @@ from .selection_count import p1_lambda_selection as p1_lambda_selection
 from .selection_count import p1_relu_selection as p1_relu_selection
 from .sequences import ntp_priority as ntp_priority
 from .sequences import p1_causal as p1_causal
+from .syn import p3_adam as p3_adam
+from .syn import p3_recall as p3_recall
+from .syn import p3_syn_medium as p3_syn_medium
+from .syn import p3_syn_momentum as p3_syn_momentum
+from .syn import p3_syn_small as p3_syn_small
+from .syn_limits import p3_length as p3_length
+from .syn_limits import p3_ratio as p3_ratio
+from .two_theories import p3_two_theories as p3_two_theories
 from .wrong_limits import p1_first_step as p1_first_step
 from .wrong_limits import p2_equal_scores as p2_equal_scores
 from .wrong_limits import p2_wrong_limit as p2_wrong_limit

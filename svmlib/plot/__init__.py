@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from .cells import bars, matrix, shares
 from .curves import band, curve, histogram, power_guide, scatter
+from .heat import heat
 from .margins import margin_picture, token_margins
 from .plane import paths, planar_paths, rays, simplex, tokens
 from .priority import priority_graph
@@ -25,6 +26,7 @@ __all__ = [
     "bars",
     "curve",
     "figure",
+    "heat",
     "histogram",
     "legend",
     "margin_picture",

@@ -6,16 +6,24 @@ With M tokens, C classes met equally often, and the decoder's rate :math:`\eta`,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq
 from scipy.special import wrightomega
 
 from svmlib.arrays import FloatArray, as_float, check_integer, check_positive
 from svmlib.errors import DataError
 
-__all__ = ["accumulated_speed", "log_growth", "progress", "progress_steps", "speed", "transition"]
+__all__ = [
+    "accumulated_speed",
+    "best_rate",
+    "log_growth",
+    "progress",
+    "progress_steps",
+    "speed",
+    "suppression",
+    "transition",
+]
 
 
 def _times(t: ArrayLike) -> FloatArray:
@@ -55,9 +63,12 @@ def progress(t: ArrayLike, M: int, rate: ArrayLike = 1.0) -> FloatArray:
     x = M * as_float(rate, "rate") * time  # e^u - 1 + (M - 1) u = x with u = M h
     a = (x + 1.0) / (M - 1)
     u = np.maximum(a - np.real(wrightomega(a - np.log(M - 1.0))), 0.0)
-    u = np.minimum(u, np.log1p(x))  # an upper bound, where the difference above has lost its digits
+    u = np.where(
+        a > 1e6, np.log1p(x), np.minimum(u, np.log1p(x))
+    )  # an upper bound: the difference loses digits
     for _ in range(3):
-        u = u - (np.expm1(u) + (M - 1) * u - x) / (np.exp(u) + M - 1)
+        small = np.exp(-u)  # e^u may overflow
+        u = u - (((M - 1) * u - x) * small - np.expm1(-u)) / (1.0 + (M - 1) * small)
     return np.asarray(np.maximum(u, 0.0) / M)
 
 
@@ -111,7 +122,8 @@ def speed(t: ArrayLike, M: int, C: int, rate: ArrayLike = 1.0) -> FloatArray:
     *Scan and Snap* (2023), Lemma 9, where it is called gamma.
     """
     h = progress(_times(t) / check_integer(C, "C"), M, rate)
-    return np.asarray((M - 1.0) ** 2 * h / (M - 1 + np.exp(M * h)))
+    small = np.exp(-M * h)
+    return np.asarray((M - 1.0) ** 2 * h * small / (1.0 + (M - 1) * small))
 
 
 def accumulated_speed(
@@ -138,31 +150,106 @@ def accumulated_speed(
     return np.asarray(0.5 * ratio * C * (M - 1.0) ** 2 * h**2)
 
 
-def log_growth(t: ArrayLike, *, C0: float = 1.0, **rates: Any) -> FloatArray:
-    r"""Compute :math:`B(t)=\frac14\log(1+4G(t)/C_0)`, which bounds the growth of the dominant distinct token.
+def suppression(
+    t: ArrayLike,
+    *,
+    M: int,
+    C: int,
+    rate: ArrayLike = 1.0,
+    attention_rate: ArrayLike = 1.0,
+    C0: ArrayLike = 1.0,
+) -> FloatArray:
+    r"""Compute :math:`\frac14\log(1+4G(t)/C_0)`, by how much the logit of the one common token has fallen.
 
-    Its growth factor lies between :math:`e^{2f^2(0)B}` and :math:`e^{2B}`. B also is minus the logit of the
-    common token.
+    It solves :math:`\dot z=-\eta_Z\rho\,e^{4z}/C_0` from z = 0, the closed approximation of snapping.
 
     Parameters
     ----------
     t : array_like
         Number of steps.
-    C0 : float
-        Constant of the approximation, :math:`\rho_0^4/C` with the norm :math:`\rho_0` of attention.
-    **rates
-        M, C, rate and attention_rate, as for :func:`accumulated_speed`.
+    M, C : int
+        Numbers of tokens and of classes.
+    rate, attention_rate : array_like
+        Learning rates of the decoder and of attention.
+    C0 : array_like
+        Constant of the approximation, :math:`N^4/C`, where N stands for the norm of attention.
 
     Returns
     -------
     ndarray
-        B, which is 0 at t = 0.
+        Minus the logit, which is 0 at t = 0.
 
     Notes
     -----
-    *Scan and Snap* (2023), Theorem 4, with the constant of integration that is missing there.
+    *Scan and Snap* (2023), section 6; its Theorem 4 has this, with :math:`C_0` in place of 1, for B.
     """
-    return np.asarray(0.25 * np.log1p(4.0 * accumulated_speed(t, **rates) / check_positive(C0, "C0")))
+    constant = as_float(C0, "C0")
+    if not (constant > 0).all():
+        raise DataError(f"C0 must be positive, got {constant.min():g}.")
+    return np.asarray(0.25 * np.log1p(4.0 * accumulated_speed(t, M, C, rate, attention_rate) / constant))
+
+
+def log_growth(
+    t: ArrayLike,
+    *,
+    M: int,
+    C: int,
+    rate: ArrayLike = 1.0,
+    attention_rate: ArrayLike = 1.0,
+    C0: ArrayLike = 1.0,
+) -> FloatArray:
+    r"""Compute :math:`B(t)=\frac1{4C}\log(1+4G(t)/C_0)`, a bound on the growth of distinct tokens.
+
+    The growth factor of the dominant one lies between :math:`e^{2f^2(0)B}` and :math:`e^{2B}`.
+
+    Parameters
+    ----------
+    t : array_like
+        Number of steps.
+    M, C : int
+        Numbers of tokens and of classes.
+    rate, attention_rate : array_like
+        Learning rates of the decoder and of attention.
+    C0 : array_like
+        Constant of the approximation, as for :func:`suppression`.
+
+    Returns
+    -------
+    ndarray
+        B, which is 0 at t = 0: the :func:`suppression` of the common token, divided among the classes.
+
+    Notes
+    -----
+    *Scan and Snap* (2023), Theorem 4, with the constant of integration and the factor 1/C missing there.
+    """
+    return np.asarray(suppression(t, M=M, C=C, rate=rate, attention_rate=attention_rate, C0=C0) / C)
+
+
+def best_rate(t: ArrayLike, M: int, C: int) -> FloatArray:
+    r"""Compute the decoder's learning rate for which :math:`G(t)`, at a given attention rate, is largest.
+
+    It is :math:`C\theta_*/t`, where :math:`\theta_*` is the time of one class with
+    :math:`(u-2)e^u+2=(M-1)u` for :math:`u=Mh(\theta_*)`.
+
+    Parameters
+    ----------
+    t : array_like
+        Number of steps, positive.
+    M, C : int
+        Numbers of tokens and of classes.
+
+    Returns
+    -------
+    ndarray
+        The rate; a slower decoder has not taken off by time t, a faster one has stopped to send gradients.
+    """
+    M, time = check_integer(M, "M", 2), _times(t)
+    if not (time > 0).all():
+        raise DataError("t must be positive: at time 0 all rates have done the same, nothing.")
+    low = np.log(M)
+    u = brentq(lambda u: (u - 2.0) * np.exp(u) + 2.0 - (M - 1.0) * u, low, low + 2.0, xtol=1e-14)
+    theta = (np.expm1(u) + (M - 1.0) * u) / M
+    return np.asarray(check_integer(C, "C") * theta / time)
 
 
 def transition(M: int, C: int, rate: ArrayLike = 1.0) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .scanning import StaticScanningPanel, scanning_panel
 from .trajectories import StaticPanel, trajectory_panel
 
-__all__ = ["StaticPanel", "trajectory_panel"]
+__all__ = ["StaticPanel", "StaticScanningPanel", "scanning_panel", "trajectory_panel"]

@@ -54,14 +54,24 @@ def browser():
 
 @pytest.fixture
 def visit(browser: Browser, base: str):
-    """Open an address of the site; returns the page, with its mathematics typeset, and its log."""
+    """Open an address of the site; returns its page, typeset unless without `formulas`, and its log."""
     contexts: list[BrowserContext] = []
 
     def go(
-        path: str, *, width: int = 1280, scheme: str = "light", home: str = base, typeset: bool = True
+        path: str,
+        *,
+        width: int = 1280,
+        scheme: str = "light",
+        home: str = base,
+        typeset: bool = True,
+        formulas: bool = True,
     ) -> tuple[Page, Log]:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
+        if not formulas:  # MathJax takes most of the time in which a page is made
+            context.route(
+                "**/tex-chtml.js*", lambda route: route.fulfill(body="", content_type="text/javascript")
+            )
         page = context.new_page()
         log = watch(page, home)
         page.goto(home + path, wait_until="load")

@@ -37,7 +37,7 @@ def lab(tmp_path_factory):
         "--no-browser",
         "--IdentityProvider.token=t",
     ]
-    command += ["--allow-root", "--ServerApp.port_retries=0"]
+    command += ["--allow-root", "--ServerApp.port_retries=0", "--LabApp.expose_app_in_browser=True"]
     env = {k: v for k, v in os.environ.items() if k not in ("SVMLIB_BOOK", "PYTHONPATH")}
     env |= {"JUPYTER_CONFIG_DIR": str(home / ".config"), "JUPYTERLAB_WORKSPACES_DIR": str(home / ".spaces")}
     log = (home / "server.log").open("w")
@@ -75,13 +75,32 @@ def open_notebook(tab, lab, name: str):
     return log
 
 
-@pytest.mark.parametrize("name", [f"{page}.md" for page in (pages()[0], *pages(numbered=True))])
-def test_a_chapter_opens_as_a_notebook(tab, lab, name):
-    log = open_notebook(tab, lab, name)
-    assert tab.locator(".jp-FileEditor").count() == 0
-    tab.wait_for_selector(".jp-NotebookPanel .jp-RenderedMarkdown h1")
-    assert tab.locator("mjx-merror").all_text_contents() == []
-    assert log.offsite == []
+FRONT = ".jp-NotebookPanel:not(.lm-mod-hidden)"
+
+
+def test_every_chapter_opens_as_a_notebook(tab, lab):
+    """JupyterLab starts once and opens them one after the other, each as a double click on its file would."""
+    first, *others = [f"{page}.md" for page in (pages()[0], *pages(numbered=True))]
+    log = open_notebook(tab, lab, first)
+    wrong = {}
+    for name in (first, *others):
+        if name != first:
+            tab.evaluate(
+                "async (path) => { await jupyterapp.commands.execute('docmanager:open', {path}); }", name
+            )
+        title = (lab[1] / name).read_text("utf-8").split("\n# ", 1)[1].split("\n", 1)[0]
+        tab.wait_for_selector(f"{FRONT} .jp-RenderedMarkdown h1")
+        problems = tab.locator("mjx-merror").all_text_contents() + log.offsite
+        if tab.locator(".jp-FileEditor").count():
+            problems.append("opens as text")
+        if "$" not in title and not tab.locator(f"{FRONT} h1").first.inner_text().startswith(title):
+            problems.append("shows another page")
+        if problems:
+            wrong[name] = problems
+        tab.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.shutdown(); }")
+        tab.evaluate("() => { jupyterapp.shell.currentWidget.dispose(); }")
+        tab.wait_for_selector(FRONT, state="detached")
+    assert wrong == {}
 
 
 def test_the_panel_answers(tab, lab):
@@ -111,6 +130,21 @@ def test_the_panel_answers(tab, lab):
         arg=[".jp-OutputArea img.widget-image, .jp-OutputArea .jupyter-widgets img", before],
     )
     tab.wait_for_function("(old) => document.querySelector('.jp-OutputArea').innerText !== old", arg=status)
+
+    # the second panel, by keyboard alone: numbers are typed, and Enter asks for the picture
+    tab.locator(".jp-CodeCell").nth(1).scroll_into_view_if_needed()
+    rate, words = tab.get_by_label("Attention rate"), tab.get_by_label("Class 1: a, b, own words")
+    scanning = tab.locator(".jp-CodeCell").nth(1).locator("img").first
+    scanning.wait_for()
+    before = scanning.get_attribute("src")
+    rate.fill("5")
+    rate.press("Enter")
+    tab.wait_for_function(  # another element takes the place of the picture
+        "(old) => document.querySelectorAll('.jp-CodeCell')[1].querySelector('img').src !== old", arg=before
+    )
+    words.fill("1, 2")
+    words.press("Enter")
+    tab.locator(".jp-CodeCell").nth(1).get_by_text("Not computed.").wait_for()
     assert log.offsite == []
 
 

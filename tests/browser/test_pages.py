@@ -2,91 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import io
+import os
 import re
-from importlib import resources
 
 import pytest
 from chapters import SITE, pages, source
+from looking import FORMULAS, RAW_TEX, too_wide, violations, weight
 from PIL import Image
 
-AXE = (resources.files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
 BUDGET = 1_500_000
-COMPRESSED = ("text/", "javascript", "json", "svg")
-RAW_TEX = re.compile(r"\$[^$\n]{1,200}\$|\\\(|\\\[|\\(?:frac|mathbb|Loss|norm|begin|top|gamma|alpha)\b")
-
-FORMULAS = """() => ({
-  typeset: document.querySelectorAll("article mjx-container").length,
-  sources: document.querySelectorAll("article .math").length,
-  empty: [...document.querySelectorAll("article .math")]
-    .filter((e) => !e.querySelector("mjx-container")).map((e) => e.textContent.slice(0, 80)),
-  wrong: [...document.querySelectorAll("mjx-merror, mjx-container [data-mjx-error]")]
-    .map((e) => e.dataset.mjxError || e.title || e.textContent),
-  undefined: [...document.querySelectorAll("mjx-mtext[style*=red], mjx-container [mathcolor=red]")]
-    .map((e) => e.outerHTML.slice(0, 200)),
-  prose: (() => {
-    const copy = document.querySelector("article").cloneNode(true);
-    for (const e of copy.querySelectorAll("pre, code, mjx-container, script, .cite-page")) e.remove();
-    return copy.textContent;
-  })(),
-})"""
-
-
-def weight(log) -> int:
-    """Bytes of all responses as a server with compression would send them."""
-    total = 0
-    for response in log.responses:
-        if response.ok:
-            body, kind = response.body(), response.headers.get("content-type", "")
-            total += len(gzip.compress(body, 6)) if any(k in kind for k in COMPRESSED) else len(body)
-    return total
-
-
-def violations(page) -> list[str]:
-    """What axe-core finds serious or critical."""
-    if not page.evaluate("typeof axe === 'object'"):
-        page.evaluate(AXE)
-    result = page.evaluate("() => axe.run({resultTypes: ['violations'], preload: false})")
-    return [
-        f"{v['id']} [{v['impact']}] {node['target']} {node.get('failureSummary', '')[:160]}"
-        for v in result["violations"]
-        if v["impact"] in ("serious", "critical")
-        for node in v["nodes"][:3]
-    ]
-
-
-STICKS_OUT = """() => {
-  const root = document.documentElement, scrolls = (e) => getComputedStyle(e).overflowX !== "visible";
-  const held = (e) => {
-    for (let p = e.parentElement; p && p !== root; p = p.parentElement) if (scrolls(p)) return true;
-    return false;
-  };
-  return [...document.querySelectorAll("article *")]
-    .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !held(e))
-    .map((e) => `${e.tagName}.${e.className} ${e.textContent.slice(0, 40)}`).slice(0, 5);
-}"""
-
-
-CUT = """() => {
-  const cut = (e) => {
-    for (let p = e.parentElement; p && p.tagName !== "ARTICLE"; p = p.parentElement) {
-      if (["auto", "scroll"].includes(getComputedStyle(p).overflowX)) return false;
-      if (e.getBoundingClientRect().right > p.getBoundingClientRect().right + 1) return p.clientWidth > 0;
-    }
-    return false;
-  };
-  return [...document.querySelectorAll("article mjx-container:not([display])")]
-    .filter(cut).map((e) => e.parentElement.textContent.slice(0, 60)).slice(0, 5);
-}"""
-
-
-def too_wide(page) -> list[str]:
-    """What sticks out to the right of a page that scrolls sideways, and formulas wider than their text."""
-    cut = [f"a formula is cut in: {text}" for text in page.evaluate(CUT)]
-    if page.evaluate("document.scrollingElement.scrollWidth - innerWidth") <= 0:
-        return cut
-    return ["the page scrolls sideways", *page.evaluate(STICKS_OUT), *cut]
 
 
 @pytest.mark.parametrize("name", [*pages(), "search", "genindex"])
@@ -98,6 +23,7 @@ def test_page(visit, name):
         "console": log.errors,
         "from other hosts": log.offsite,
         "not fetched": log.failed + [r.url for r in log.responses if r.status >= 400],
+        "needs a server": log.asked,
         "too heavy": [size] if (size := weight(log)) >= BUDGET else [],
     }
     seen = page.evaluate(FORMULAS) if name in pages() else None
@@ -110,15 +36,17 @@ def test_page(visit, name):
     page.set_viewport_size({"width": 360, "height": 800})
     page.wait_for_timeout(150)
     problems["360 px"] = too_wide(page)
-    page.set_viewport_size({"width": 1280, "height": 900})
     # MathJax draws a formula with dozens of elements, hidden from assistive technology, and gives it a MathML
     # twin; one letter in their place has the same colours and halves the time
     page.evaluate("document.querySelectorAll('mjx-container').forEach((e) => e.replaceChildren('x'))")
+    page.set_viewport_size({"width": 1280, "height": 900})
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         page.wait_for_function(f"document.documentElement.dataset.theme === '{scheme}'")
         page.wait_for_timeout(350)  # colours fade
         problems[f"axe, {scheme}"] = violations(page)
+    if name in pages()[:-1]:
+        page.locator("a.right-next").click(trial=True)  # within reach; another test follows it
     assert {what: where for what, where in problems.items() if where} == {}
 
 
@@ -137,6 +65,26 @@ def test_the_page_checks_can_fail(visit):
     assert too_wide(page)
     assert RAW_TEX.findall(page.evaluate(FORMULAS)["prose"]) == ["$x_1$"]
     assert any("image-alt" in v for v in violations(page))
+
+
+@pytest.mark.parametrize(("scheme", "faint"), [("light", "rgb(150, 150, 150)"), ("dark", "rgb(90, 90, 90)")])
+def test_one_faint_word_is_seen(visit, scheme, faint):
+    """Contrast is measured for each kind of text: a word that differs is a kind of its own."""
+    page, _ = visit(f"{pages()[1]}.html", scheme=scheme, formulas=False)
+    word = page.locator("article section p, article section li").nth(5)
+    assert violations(page) == []
+    for style in (f"color: {faint}", f"background: {faint}; color: rgb(120, 120, 120)", "opacity: 0.3"):
+        word.evaluate("(e, style) => e.setAttribute('style', style)", style)
+        assert any("color-contrast" in v for v in violations(page)), style
+        word.evaluate("(e) => e.removeAttribute('style')")
+    assert violations(page) == []
+
+
+def test_what_only_a_server_can_do_is_seen(visit):
+    page, log = visit(f"{pages()[0]}.html", formulas=False)
+    assert log.asked == []
+    page.evaluate("fetch('index.html').then(() => null)")
+    assert [url.rsplit("/", 1)[1] for url in log.asked] == ["index.html"]
 
 
 def test_search_finds_the_attention_svm(visit):
@@ -165,12 +113,15 @@ def test_search_field_leads_to_the_results(visit):
     assert page.locator("#search-results li a").count() > 0
 
 
-def test_next_leads_through_the_whole_book(visit, base):
-    order = pages()
-    page, _ = visit(f"{order[0]}.html")
+def test_next_leads_through_the_whole_book_on_the_disk(visit):
+    """Opened without a server; formulas are looked at elsewhere, so that this walk need not wait for them."""
+    home, order = f"{SITE.as_uri()}/", pages()
+    page, log = visit(f"{order[0]}.html", home=home, formulas=False)
     for name in order[1:]:
         page.locator("a.right-next").click()
-        page.wait_for_url(f"{base}{name}.html")
+        page.wait_for_url(f"{home}{name}.html")
+        assert page.locator("article h1").count() == 1
+        assert (name, log.errors, log.offsite, log.failed) == (name, [], [], [])
     assert page.locator("a.right-next").count() == 0
 
 
@@ -191,7 +142,7 @@ def test_theme_switch_is_remembered(visit):
 
 def test_buttons_show_an_icon_and_have_a_name(visit):
     name = next(p for p in pages(numbered=True))
-    page, _ = visit(f"{name}.html")
+    page, _ = visit(f"{name}.html", formulas=False)
     page.wait_for_function("document.fonts.ready.then(() => true)")
     buttons = page.evaluate(
         """() => [...document.querySelectorAll(".article-header-buttons button:not(.dropdown-item)")]
@@ -213,7 +164,7 @@ def first_figure() -> str:
 def test_figures_turn_dark_with_the_page(visit):
     means = {}
     for scheme in ("light", "dark"):
-        page, _ = visit(f"{first_figure()}.html", scheme=scheme)
+        page, _ = visit(f"{first_figure()}.html", scheme=scheme, formulas=False)
         figure = page.locator("article figure img").first
         figure.scroll_into_view_if_needed()
         page.wait_for_function("document.querySelector('article figure img').complete")
@@ -222,10 +173,16 @@ def test_figures_turn_dark_with_the_page(visit):
     assert means["light"] > 200 and means["dark"] < 70
 
 
-@pytest.mark.parametrize("name", [pages()[0], *pages(numbered=True)])
+def on_the_disk() -> list[str]:
+    """Pages that are typeset without a server: two, or all. `needs a server` holds for every page."""
+    chapters = pages(numbered=True)
+    return [pages()[0], *chapters] if os.environ.get("SVMBOOK_TESTS") == "all" else [pages()[0], chapters[0]]
+
+
+@pytest.mark.parametrize("name", on_the_disk())
 def test_works_from_the_disk(visit, name):
     page, log = visit(f"{name}.html", home=f"{SITE.as_uri()}/")
-    assert (log.errors, log.offsite, log.failed) == ([], [], [])
+    assert (log.errors, log.offsite, log.failed, log.asked) == ([], [], [], [])
     seen = page.evaluate(FORMULAS)
     assert seen["empty"] == [] and seen["typeset"] >= seen["sources"]
     page.locator("a.right-next").click()

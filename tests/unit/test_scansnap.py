@@ -171,7 +171,7 @@ def test_closed_forms():
     assert scansnap.accumulated_speed(300, 1000, 10, 1.0, 0.5) == pytest.approx(244.95975, abs=1e-4)
     rates = {"M": 1000, "C": 10, "attention_rate": 0.5}
     for rate, want in ((0.5, [11.2, 21.8, 45.2]), (5.0, [13.7, 15.0, 18.0])):
-        got = np.exp(2 * scansnap.log_growth([50, 100, 700], rate=rate, **rates))
+        got = np.exp(2 * scansnap.suppression([50, 100, 700], rate=rate, **rates))
         np.testing.assert_allclose(got, want, atol=0.051)
     t = np.linspace(0.01, 200, 4001)
     s = scansnap.speed(t, 1000, 10)
