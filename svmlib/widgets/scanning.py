@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,11 @@ import numpy as np
 
 from svmlib import plot
 from svmlib.arrays import FloatArray, check_integer
-from svmlib.errors import DataError, SvmlibError
+from svmlib.errors import DataError
 from svmlib.plot._arguments import choice, number
 from svmlib.scansnap import TokenProcess, attention, flow, growth_constant, reduced_flow
 
-from .trajectories import View, _img, _message
+from ._panel import View, panel, static_page
 
 __all__ = ["Settings", "StaticScanningPanel", "scanning_panel", "view"]
 
@@ -203,19 +202,12 @@ class StaticScanningPanel:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         note = (
-            "This is a picture of the panel's first state. The panel itself has controls for the "
-            "frequencies of "
-            "the words, the start and both learning rates, and needs a Python kernel: open this page "
-            "in JupyterLab "
-            "or Colab with the launch button at the top, or download it as a notebook, and run the "
-            "cell above."
+            "This is a picture of the panel's first state. The panel itself has controls for the frequencies "
+            "of the words, the start and both learning rates, and needs a Python kernel: open this page in "
+            "JupyterLab or Colab with the launch button at the top, or download it as a notebook, and run "
+            "the cell above."
         )
-        page = (
-            f"<figure>{_img(self._view.png, ALT)}"
-            f"<figcaption>{html.escape(' '.join(self._view.status))}</figcaption></figure>"
-            f"<p><em>{note}</em></p>"
-        )
-        return {"text/html": page, "text/plain": repr(self)}
+        return {"text/html": static_page(self._view, ALT, note), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         return "scanning panel (static): " + " ".join(self._view.status)
@@ -255,23 +247,4 @@ def scanning_panel() -> Any:
         "flows": w.Dropdown(options=list(FLOWS.items()), description="Follow", **wide),
         "shown": w.Dropdown(options=[1, 2, 3], description="Show class", **wide),
     }
-    # an HTML widget rather than an Image, which has no alternative text
-    picture = w.HTML(layout=w.Layout(width="100%", max_width="760px"))
-    status = w.HTML()
-
-    def update(change: object = None) -> None:
-        try:
-            now = view(Settings(**{name: control.value for name, control in controls.items()}))
-        except SvmlibError as exc:
-            status.value = _message(
-                (str(exc), "The figure shows the last state that could be computed."), failed=True
-            )
-        else:
-            told = f"{ALT} {' '.join(now.status)}"
-            picture.value, status.value = _img(now.png, told), _message(now.status)
-
-    for control in controls.values():
-        control.observe(update, names="value")
-    update()
-    rows = w.HBox(list(controls.values()), layout=w.Layout(flex_flow="row wrap"))
-    return w.VBox([rows, status, picture])
+    return panel(controls, lambda values: view(Settings(**values)), ALT)

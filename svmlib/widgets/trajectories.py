@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +13,10 @@ from svmlib import compare, data, plot, svm
 from svmlib.arrays import FloatArray, check_integer
 from svmlib.attention import Direct, Factored
 from svmlib.dynamics import Run, gradient_descent, normalized, train
-from svmlib.errors import InfeasibleError, SvmlibError
+from svmlib.errors import InfeasibleError
 from svmlib.plot._arguments import choice, number
+
+from ._panel import View, panel, static_page
 
 __all__ = ["Settings", "StaticPanel", "View", "trajectory_panel", "view"]
 
@@ -86,22 +86,6 @@ class Settings:
         check_integer(self.seed, "seed", 0)
         check_integer(self.steps, "steps")
         number(self.rate, "The step size (rate)", *RATES)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class View:
-    """What the panel shows.
-
-    Attributes
-    ----------
-    png : bytes
-        The figure.
-    status : tuple of str
-        What the figure shows, in sentences.
-    """
-
-    png: bytes
-    status: tuple[str, ...]
 
 
 def view(settings: Settings) -> View:
@@ -197,17 +181,6 @@ def _draw_correlations(ax: Any, runs: dict[str, Run], solutions: dict[str, dict[
         ax.set_axis_off()
 
 
-def _message(sentences: tuple[str, ...], *, failed: bool = False) -> str:
-    text = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
-    head = "<strong>Not computed.</strong>" if failed else ""
-    return f'<div role="status" aria-live="polite">{head}{text}</div>'
-
-
-def _img(png: bytes, alt: str) -> str:
-    data = base64.b64encode(png).decode()
-    return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}" style="max-width: 100%">'
-
-
 class StaticPanel:
     """The panel's default state as a picture, for pages without a kernel."""
 
@@ -221,12 +194,7 @@ class StaticPanel:
             "JupyterLab or Colab with the launch button at the top, or download it as a notebook, and run "
             "the cell above."
         )
-        page = (
-            f"<figure>{_img(self._view.png, ALT)}"
-            f"<figcaption>{html.escape(' '.join(self._view.status))}</figcaption></figure>"
-            f"<p><em>{note}</em></p>"
-        )
-        return {"text/html": page, "text/plain": repr(self)}
+        return {"text/html": static_page(self._view, ALT, note), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         return "trajectory panel (static): " + " ".join(self._view.status)
@@ -266,23 +234,4 @@ def trajectory_panel() -> Any:
         "tokens": w.Dropdown(options=list(TOKENS.items()), description="SVM of", **wide),
         "steps": w.Dropdown(options=STEPS, value=1000, description="Number of steps", **wide),
     }
-    # an HTML widget rather than an Image, which has no alternative text
-    picture = w.HTML(layout=w.Layout(width="100%", max_width="760px"))
-    status = w.HTML()
-
-    def update(change: object = None) -> None:
-        try:
-            now = view(Settings(**{name: control.value for name, control in controls.items()}))
-        except SvmlibError as exc:
-            status.value = _message(
-                (str(exc), "The figure shows the last state that could be computed."), failed=True
-            )
-        else:
-            told = f"{ALT} {' '.join(now.status)}"
-            picture.value, status.value = _img(now.png, told), _message(now.status)
-
-    for control in controls.values():
-        control.observe(update, names="value")
-    update()
-    rows = w.HBox(list(controls.values()), layout=w.Layout(flex_flow="row wrap"))
-    return w.VBox([rows, status, picture])
+    return panel(controls, lambda values: view(Settings(**values)), ALT)
