@@ -1,4 +1,4 @@
-"""Rules that turn the two directions of descent into steps, each with its own learning rate."""
+"""Rules that take steps along the two directions of descent, each with its own learning rate."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Pair = tuple[Tensor, Tensor]
 
 
 class Optimizer(Protocol):
-    """Turns directions into steps."""
+    """Moves weights along directions."""
 
-    def step(self, directions: Pair) -> Pair:
-        """Return what is added to the decoder and to the attention logits."""
+    def step(self, weights: Pair, directions: Pair) -> None:
+        """Change decoder and attention logits in place, and use up the directions."""
         ...
 
 
@@ -23,13 +23,17 @@ class Sgd:
 
     def __init__(self, rates: Pair, momentum: float) -> None:
         self.rates, self.momentum = rates, momentum
-        self.memory: list[Tensor] = [torch.zeros(())] * 2
+        self.memory: Pair | None = None
 
-    def step(self, directions: Pair) -> Pair:
-        """Return what is added to the decoder and to the attention logits."""
-        for j, g in enumerate(directions):
-            self.memory[j] = g + self.momentum * self.memory[j].to(g) if self.momentum else g
-        return self.rates[0] * self.memory[0], self.rates[1] * self.memory[1]
+    def step(self, weights: Pair, directions: Pair) -> None:
+        """Change decoder and attention logits in place, and use up the directions."""
+        if self.momentum and self.memory is not None:
+            for m, g in zip(self.memory, directions, strict=True):
+                m.mul_(self.momentum).add_(g)
+        else:
+            self.memory = directions
+        for w, rate, m in zip(weights, self.rates, self.memory, strict=True):
+            w.addcmul_(rate, m)
 
 
 class Adam:
@@ -37,16 +41,17 @@ class Adam:
 
     def __init__(self, rates: Pair, momentum: float) -> None:
         self.rates, self.steps = rates, 0
-        self.mean: list[Tensor] = [torch.zeros(())] * 2
-        self.square: list[Tensor] = [torch.zeros(())] * 2
+        self.mean: list[Tensor] = []
+        self.square: list[Tensor] = []
 
-    def step(self, directions: Pair) -> Pair:
-        """Return what is added to the decoder and to the attention logits."""
+    def step(self, weights: Pair, directions: Pair) -> None:
+        """Change decoder and attention logits in place, and use up the directions."""
         self.steps += 1
-        out = []
-        for j, g in enumerate(directions):
-            self.mean[j] = 0.9 * self.mean[j].to(g) + 0.1 * g
-            self.square[j] = 0.999 * self.square[j].to(g) + 0.001 * g.square()
-            size = (self.square[j] / (1 - 0.999**self.steps)).sqrt() + 1e-8
-            out.append(self.rates[j] * self.mean[j] / (1 - 0.9**self.steps) / size)
-        return out[0], out[1]
+        if not self.mean:
+            self.mean, self.square = ([torch.zeros_like(g) for g in directions] for _ in range(2))
+        moments = zip(weights, self.rates, directions, self.mean, self.square, strict=True)
+        for w, rate, g, mean, square in moments:
+            mean.mul_(0.9).add_(g, alpha=0.1)
+            square.mul_(0.999).addcmul_(g, g, value=0.001)
+            size = (square / (1 - 0.999**self.steps)).sqrt_().add_(1e-8)
+            w.addcmul_(rate / (1 - 0.9**self.steps), mean / size)

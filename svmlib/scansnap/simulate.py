@@ -137,6 +137,9 @@ def simulate(
     where = resolve_device(device, len(order))
     room = CUDA_WORKSPACE if where.startswith("cuda") else WORKSPACE
     chunk = max(1, room // (size * process.M))
+    together = len(order) // len(numbers)
+    if chunk > together > 0:
+        chunk -= chunk % together  # a seed split over two chunks would be sampled twice
     total = -(-len(order) // chunk) * int(when[-1])
     parts: list[Any] = []
     with torch.inference_mode(), tqdm(total=total, disable=not progress) as bar:
@@ -223,8 +226,7 @@ def _chunk(source: Source, optimizer: Optimizer, when: IntArray, bar: Any) -> tu
                 )
             )
         if k < when[-1]:
-            dD, dZ = optimizer.step((step.D, step.Z))
-            D, Z = D + dD, Z + dZ
+            optimizer.step((D, Z), (step.D, step.Z))
             bar.update()
     return (*(np.stack(column, 1) for column in zip(*records, strict=True)), source.whole_decoder(D))
 
