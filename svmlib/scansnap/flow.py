@@ -1,7 +1,7 @@
-r"""Gradient flow in the long-sequence limit, from a decoder at zero, by an adaptive solver.
+r"""Gradient flow in the long-sequence limit, by an adaptive solver.
 
-All tokens that are no next token of any class are predicted alike when D starts at 0, so their columns of D
-are one column; the state then has the size (contextual tokens) x (classes + 1), whatever the vocabulary.
+Tokens that are no next token of any class are predicted alike if they start alike, so their columns of D are
+one column; the state then has the size (contextual tokens) x (classes + 1), whatever the vocabulary.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from svmlib.arrays import FloatArray, frozen
+from svmlib.arrays import FloatArray, as_float, frozen
 
 from ._ode import conditions, integrate
 from .layer import attention
@@ -37,6 +37,9 @@ class ScanFlow:
     """(r, C, M) decoder logits of each class."""
     sent: FloatArray
     r"""(r, C, M) :math:`g_c=D(e_c-\pi_c)`, the gradient sent down; 0 at tokens that are no context."""
+    decoder: FloatArray
+    """(r, L, C + 1) decoder: rows of the L contextual tokens in their order; columns of the next token of
+    each class, and one of any other token."""
 
 
 def flow(
@@ -46,9 +49,11 @@ def flow(
     attention_rate: float = 1.0,
     *,
     z: ArrayLike | None = None,
+    decoder: ArrayLike | None = None,
+    normalize: bool = True,
     rtol: float = 1e-9,
 ) -> ScanFlow:
-    r"""Solve :math:`\dot D=-\eta_D\nabla_D\mathcal L,\ \dot Z=-\eta_Z\nabla_Z\mathcal L` from D = 0.
+    r"""Solve :math:`\dot D=-\eta_D\nabla_D\mathcal L,\ \dot Z=-\eta_Z\nabla_Z\mathcal L`.
 
     Parameters
     ----------
@@ -60,6 +65,10 @@ def flow(
         Learning rates; either may be 0.
     z : array_like, shape (Q, M), optional
         Attention logits at time 0, zeros by default.
+    decoder : array_like, shape (L, C + 1), optional
+        Decoder at time 0 in the form of :attr:`ScanFlow.decoder`, zeros by default.
+    normalize : bool
+        Whether the decoder reads attention scaled to length one, or attention itself.
     rtol : float
         Relative accuracy of the solver.
 
@@ -72,6 +81,8 @@ def flow(
     ------
     DataError
         If times are negative or do not increase, or a rate is negative.
+    ShapeError
+        If z or decoder has another shape.
     SolverError
         If the solver gives up.
 
@@ -90,15 +101,17 @@ def flow(
     P, row, prior = process.P[:, context], process.row, process.prior
     (C, L), Q = P.shape, len(process.queries)
     absent = np.where(P > 0, 0.0, -np.inf)  # or a token that a class lacks could drown its own
+    shape = (L, C + 1)
+    D0 = np.zeros(shape) if decoder is None else as_float(decoder, "decoder", ndim=2, last=shape)
     number = np.append(np.ones(C), process.M - C)  # tokens that a column stands for
     with np.errstate(divide="ignore"):
         log_number = np.log(number)
 
     def forward(y: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        D, Z = y[: L * (C + 1)].reshape(L, C + 1), y[L * (C + 1) :].reshape(Q, L)
+        D, Z = y[: L * (C + 1)].reshape(shape), y[L * (C + 1) :].reshape(Q, L)
         seen = Z[row] + absent
         mass = P * np.exp(seen - seen.max(1, keepdims=True))
-        f = mass / np.linalg.norm(mass, axis=1, keepdims=True)
+        f = mass / (np.linalg.norm(mass, axis=1) if normalize else mass.sum(1))[:, None]
         logits = f @ D
         p = np.exp(logits - logsumexp(logits + log_number, axis=1, keepdims=True))  # of each token
         np.fill_diagonal(p[:, :C], 0.0)
@@ -108,12 +121,13 @@ def flow(
 
     def slope(_: float, y: FloatArray) -> FloatArray:
         f, _logits, residual, g = forward(y)
-        pull = prior[:, None] * f * (g - f * (f * g).sum(1, keepdims=True))
+        along = (f * g).sum(1, keepdims=True)  # both forms keep the sum of logits
+        pull = prior[:, None] * f * (g - (f * along if normalize else along))
         into = np.zeros((Q, L))
         np.add.at(into, row, pull)
         return np.concatenate([eta_D * (f.T @ (prior[:, None] * residual)).ravel(), eta_Z * into.ravel()])
 
-    first = np.concatenate([np.zeros(L * (C + 1)), start[:, context].ravel()])
+    first = np.concatenate([D0.ravel(), start[:, context].ravel()])
     states = integrate(slope, when, first, rtol)
     Z = np.repeat(start[None], when.size, 0)
     Z[..., context] = states[:, L * (C + 1) :].reshape(-1, Q, L)
@@ -121,7 +135,10 @@ def flow(
     sent = np.zeros((when.size, C, process.M))
     for k, y in enumerate(states):
         _f, own, _residual, g = forward(y)
-        loss[k] = prior @ (logsumexp(own + log_number, axis=1) - np.diagonal(own))
+        wrong = own + log_number - np.diagonal(own)[:, None]
+        np.fill_diagonal(wrong[:, :C], -np.inf)
+        loss[k] = prior @ np.logaddexp(0.0, logsumexp(wrong, axis=1))  # accurate where it is tiny
         logits[k], logits[k][:, process.label], sent[k][:, context] = own[:, -1:], own[:, :C], g
     s = attention(process, Z)
-    return ScanFlow(frozen(when), frozen(loss), frozen(s), frozen(Z), frozen(logits), frozen(sent))
+    D = states[:, : L * (C + 1)].reshape(-1, *shape)
+    return ScanFlow(*(frozen(a) for a in (when, loss, s, Z, logits, sent, D)))

@@ -133,6 +133,35 @@ def test_flow_from_other_logits_and_without_time():
     np.testing.assert_allclose(steps.sent[0, 0], later.sent[1], atol=1e-3)
 
 
+def test_a_frozen_decoder_and_attention_that_is_not_normalised():
+    process = scansnap.symmetric(2, [0.2], [0.5, 0.3], vocabulary=12)
+    trained = scansnap.flow(process, [30.0], 1.0, 0.0)
+    frozen = scansnap.flow(process, [0.0, 5.0], 0.0, 1.0, decoder=trained.decoder[-1])
+    np.testing.assert_allclose(frozen.decoder[1], trained.decoder[-1])
+    assert frozen.loss[0] == pytest.approx(trained.loss[-1], rel=1e-9)
+    assert frozen.loss[1] < frozen.loss[0]
+    # without the norm: minus the gradient in z by differences of the loss, sum_l s (g - s'g)
+    D, s, L = trained.decoder[-1], process.P[:, :5], 5
+    full = np.zeros((L, 12))
+    full[:] = D[:, -1:]
+    full[:, process.label] = D[:, :2]
+
+    def loss(z):
+        mass = s * np.exp(z)
+        logits = (mass / mass.sum(1, keepdims=True)) @ full
+        picked = logits[[0, 1], process.label]
+        return (np.log(np.exp(logits).sum(1)) - picked).mean()
+
+    slope = [(loss(1e-5 * e) - loss(-1e-5 * e)) / 2e-5 for e in np.eye(L)]
+    run = scansnap.flow(process, [0.0, 1e-4], 0.0, 1.0, decoder=D, normalize=False, rtol=1e-12)
+    np.testing.assert_allclose(run.z[1, 0, :L] / 1e-4, -np.array(slope), rtol=1e-3, atol=1e-7)
+    assert run.loss[0] == pytest.approx(loss(np.zeros(L)))
+    tiny = scansnap.flow(process, [0.0], 0.0, 0.0, decoder=40 * D / np.abs(D).max() * (s.sum(0) > 0)[:, None])
+    assert tiny.loss[0] > 0
+    with pytest.raises(ShapeError, match="decoder must end in axes"):
+        scansnap.flow(process, [1.0], decoder=np.eye(3))
+
+
 def test_infinite_sequences_with_drawn_classes():
     process = scansnap.symmetric(3, [0.2], [0.5, 0.3])
     r = scansnap.simulate(process, 0.5, 0.0, 3000, T=np.inf, batch=1, record=[3000])
