@@ -281,7 +281,7 @@ def p3_two_theories(task: Task, *, points: int = 600) -> dict[str, ArrayLike]:
             (2, 2, 4, r) of all logits with ``svm`` (2, 2, L): the selection of that token of each class
             against all others, and against the common tokens alone.
         frozen_at, frozen_s, frozen_loss, frozen_scores :
-            The second process of :func:`two_processes` behind decoders frozen at these multiples of the
+            The second process of ``two_processes`` behind decoders frozen at these multiples of the
             transition time: attention at the end (2, 4, 6), loss and scores at both ends.
     """
     rare, frequent = two_processes()
