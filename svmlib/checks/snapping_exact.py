@@ -26,7 +26,7 @@ TIMES = [3.0, 30.0, 300.0, 1e5]
 )
 def exact(trials: int) -> list[Measured]:
     """Compare with the reduced flow: equal distinct tokens, then unequal ones between two solutions."""
-    off, inside, unequal, grown = [], [], [], []
+    off, rest, inside, unequal, grown = [], [], [], [], []
     for seed in range(trials):
         rng = np.random.default_rng(seed)
         C, J = int(rng.integers(2, 11)), int(rng.integers(2, 5))
@@ -40,20 +40,33 @@ def exact(trials: int) -> list[Measured]:
             own = [0.2] * J if equal else (rng.uniform(0.05, 1.0, J)).tolist()
             p = alike(C, own)
             k = float(overlap(p, np.zeros((1, p.M))))
-            z = scansnap.reduced_flow(p, TIMES, 1.0, given["attention_rate"]).z[:, 0, 0]
-            few, all_of_them = (
-                scansnap.symmetric_growth(TIMES, k, distinct=d, **given).common for d in (1, J)
-            )
+            run = scansnap.reduced_flow(p, TIMES, 1.0, given["attention_rate"])
+            z, kappa = run.z[:, 0, 0], overlap(p, run.z)
+            few, many = (scansnap.symmetric_growth(TIMES, k, distinct=d, **given) for d in (1, J))
             if equal:
-                off.append(np.abs(z / all_of_them - 1).max())
+                off.append(np.abs(z / many.common - 1).max())
+                own_z = run.z[:, 0, p.distinct[0]].T
+                for found, wanted in (
+                    (own_z, many.distinct),
+                    (kappa, many.overlap),
+                    (run.growth[:, 0], _growth(many, k, C, J)),
+                ):
+                    rest.append(np.abs(found / wanted - 1).max())
             else:
-                inside += [(few - z).min(), (z - all_of_them).min()]
-                unequal.append(np.abs(z / all_of_them - 1).max())
+                inside += [(few.common - z).min(), (z - many.common).min()]
+                inside += [(kappa - few.overlap).min(), (many.overlap - kappa).min()]
+                unequal.append(np.abs(z / many.common - 1).max())
         far = scansnap.symmetric_growth([1e10, 1e100, 1e300], k, distinct=J, **given)
         grown.append(np.diff(far.distinct).min())
     return [
         Measured("equal distinct tokens: largest relative difference of $z_l$", max(off), "<=", 1e-6),
-        Measured("unequal ones: smallest distance from the two solutions", min(inside), ">=", -1e-8),
+        Measured(r"the same of $z_{l'}$, $\kappa$ and $B$", max(rest), "<=", 1e-6),
+        Measured(
+            r"unequal ones: smallest distance of $z_l$ and $\kappa$ from the two solutions",
+            min(inside),
+            ">=",
+            -1e-8,
+        ),
         Measured(
             "growth of a distinct token's logit from $10^{10}$ to $10^{100}$ to $10^{300}$ steps",
             min(grown),

@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 
 from svmlib import scansnap
 from svmlib.arrays import FloatArray
-from svmlib.experiments.two_theories import layer_flow, two_processes
+from svmlib.experiments.two_theories import scores, two_processes
 
 from .registry import Measured, claim
 from .two_theories import OWN, PAGE, WEIGHTS, one_query
@@ -78,8 +78,8 @@ def bias(trials: int) -> list[Measured]:
             read = P / length if normalized else P
             for multiple in (2.0, 1000.0):
                 stop = multiple * float(scansnap.transition(process.M, process.C))
-                run = layer_flow(process, [stop], 1.0, 0.0, normalized=normalized)
-                score = run.scores[0, 0]
+                run = scansnap.flow(process, [stop], 1.0, 0.0, normalize=normalized)
+                score = scores(run, normalized)[0, 0, process.P.any(0)]
                 o = (read[0, shared] ** 2).sum()
                 held = P[0] > 0
                 basis = np.stack([read[0], -(read[1] + read[2])])
@@ -142,7 +142,7 @@ def force(trials: int) -> list[Measured]:
     rest = (P * np.exp(grown[-1]))[1:] / (P * np.exp(grown[-1])).sum()
     faded = P * np.exp(follow(lambda t: (1 + t) ** -2.0)[-1])
     rare = two_processes()[0]
-    z = layer_flow(rare, np.array([0.0, 1e10]), 1.0).z[-1, 0, 2:6]
+    z = scansnap.flow(rare, [0.0, 1e10]).z[-1, 0, 2:6]
     exact = np.exp(-2 * z) / P**2
     start = P**-2.0
     spread = np.ptp((exact[1:] - exact[0]) / (start[1:] - start[0]))

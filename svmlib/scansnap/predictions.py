@@ -26,11 +26,16 @@ __all__ = [
 ]
 
 
-def _times(t: ArrayLike) -> FloatArray:
-    time = as_float(t, "t")
-    if (time < 0).any():
-        raise DataError(f"t must not be negative, got {time.min():g}.")
-    return time
+def _positive(a: ArrayLike, name: str, *, zero: bool = False) -> FloatArray:
+    values = as_float(a, name)
+    if not ((values >= 0) if zero else (values > 0)).all():
+        raise DataError(f"{name} must {'not be negative' if zero else 'be positive'}, got {values.min():g}.")
+    return values
+
+
+def _class_progress(t: ArrayLike, M: int, C: int, rate: ArrayLike) -> FloatArray:
+    # h(t/C): of t steps, a class has every C-th
+    return progress(_positive(t, "t", zero=True) / check_integer(C, "C"), M, rate)
 
 
 def progress(t: ArrayLike, M: int, rate: ArrayLike = 1.0) -> FloatArray:
@@ -59,13 +64,12 @@ def progress(t: ArrayLike, M: int, rate: ArrayLike = 1.0) -> FloatArray:
     >>> float(progress(0.0, M=50))
     0.0
     """
-    M, time = check_integer(M, "M", 2), _times(t)
-    x = M * as_float(rate, "rate") * time  # e^u - 1 + (M - 1) u = x with u = M h
+    M = check_integer(M, "M", 2)
+    x = M * _positive(rate, "rate") * _positive(t, "t", zero=True)  # e^u - 1 + (M - 1) u = x with u = M h
     a = (x + 1.0) / (M - 1)
     u = np.maximum(a - np.real(wrightomega(a - np.log(M - 1.0))), 0.0)
-    u = np.where(
-        a > 1e6, np.log1p(x), np.minimum(u, np.log1p(x))
-    )  # an upper bound: the difference loses digits
+    top = np.log1p(x)  # an upper bound: the difference above loses digits
+    u = np.where(a > 1e6, top, np.minimum(u, top))
     for _ in range(3):
         small = np.exp(-u)  # e^u may overflow
         u = u - (((M - 1) * u - x) * small - np.expm1(-u)) / (1.0 + (M - 1) * small)
@@ -121,7 +125,7 @@ def speed(t: ArrayLike, M: int, C: int, rate: ArrayLike = 1.0) -> FloatArray:
     -----
     *Scan and Snap* (2023), Lemma 9, where it is called gamma.
     """
-    h = progress(_times(t) / check_integer(C, "C"), M, rate)
+    h = _class_progress(t, M, C, rate)
     small = np.exp(-M * h)
     return np.asarray((M - 1.0) ** 2 * h * small / (1.0 + (M - 1) * small))
 
@@ -145,8 +149,8 @@ def accumulated_speed(
     ndarray
         The integral.
     """
-    h = progress(_times(t) / check_integer(C, "C"), M, rate)
-    ratio = as_float(attention_rate, "attention_rate") / as_float(rate, "rate")
+    h = _class_progress(t, M, C, rate)
+    ratio = _positive(attention_rate, "attention_rate", zero=True) / as_float(rate, "rate")
     return np.asarray(0.5 * ratio * C * (M - 1.0) ** 2 * h**2)
 
 
@@ -181,12 +185,10 @@ def suppression(
 
     Notes
     -----
-    *Scan and Snap* (2023), section 6; its Theorem 4 has this, with :math:`C_0` in place of 1, for B.
+    *Scan and Snap* (2023), section 6; its Theorem 4 prints :math:`\frac14\log(C_0+4G)` for B.
     """
-    constant = as_float(C0, "C0")
-    if not (constant > 0).all():
-        raise DataError(f"C0 must be positive, got {constant.min():g}.")
-    return np.asarray(0.25 * np.log1p(4.0 * accumulated_speed(t, M, C, rate, attention_rate) / constant))
+    G = accumulated_speed(t, M, C, rate, attention_rate)
+    return np.asarray(0.25 * np.log1p(4.0 * G / _positive(C0, "C0")))
 
 
 def log_growth(
@@ -243,9 +245,7 @@ def best_rate(t: ArrayLike, M: int, C: int) -> FloatArray:
     ndarray
         The rate; a slower decoder has not taken off by time t, a faster one has stopped to send gradients.
     """
-    M, time = check_integer(M, "M", 2), _times(t)
-    if not (time > 0).all():
-        raise DataError("t must be positive: at time 0 all rates have done the same, nothing.")
+    M, time = check_integer(M, "M", 2), _positive(t, "t")
     low = np.log(M)
     u = brentq(lambda u: (u - 2.0) * np.exp(u) + 2.0 - (M - 1.0) * u, low, low + 2.0, xtol=1e-14)
     theta = (np.expm1(u) + (M - 1.0) * u) / M
@@ -267,4 +267,4 @@ def transition(M: int, C: int, rate: ArrayLike = 1.0) -> FloatArray:
     ndarray
         The time in steps; snapping begins at about twice of it.
     """
-    return np.asarray(check_integer(C, "C") * np.log(check_integer(M, "M", 2)) / as_float(rate, "rate"))
+    return np.asarray(check_integer(C, "C") * np.log(check_integer(M, "M", 2)) / _positive(rate, "rate"))

@@ -80,6 +80,12 @@ def test_the_joint_flow_goes_on_and_forgets_the_ratio_of_the_rates():
         (lambda: scansnap.symmetric_flow([0.0, 0.0], 0.5, M=9, C=4), "must increase"),
         (lambda: scansnap.symmetric_flow([-40.0], 0.5, M=9, C=4), "from no less"),
         (lambda: scansnap.suppression(1.0, C0=0.0, **SIZES), "C0 must be positive"),
+        (lambda: scansnap.suppression(1.0, M=9, C=4, rate=[1.0, 0.0]), "rate must be positive, got 0"),
+        (
+            lambda: scansnap.symmetric_growth([1.0], 0.5, M=9, C=4, attention_rate=-1),
+            "attention_rate must not",
+        ),
+        (lambda: scansnap.transition(9, 4, -1.0), "rate must be positive, got -1"),
         (lambda: scansnap.best_rate(0.0, 9, 4), "t must be positive"),
     ],
 )
