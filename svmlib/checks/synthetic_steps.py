@@ -76,6 +76,8 @@ def momentum(trials: int) -> list[Measured]:
             x = x + m
         gap = np.linalg.norm(x - v.sum(0) / (1 - BETA))
         worst = max(worst, gap / (BETA / (1 - BETA) ** 2 * np.linalg.norm(v, axis=1).max()))
+    # equal directions of length 1: plain steps less the weighted sum
+    equal = (K / (1 - BETA) - weight.sum()) / (BETA / (1 - BETA) ** 2)
     early = np.abs(path[3][0] - path[0][0] - 10 * sum(state[2] for state in path[:3])).max()
     return [
         Measured("error of the weighted sum, largest entry", error, "<=", 1e-12),
@@ -86,6 +88,7 @@ def momentum(trials: int) -> list[Measured]:
             1.0,
         ),
         Measured("the same for random directions, worst", worst, "<=", 1.0),
+        Measured("the same for equal directions, which nearly attain it", equal, "==", 0.999, tol=1e-3),
         Measured(
             "after 3 steps: distance from tenfold rates over the displacement",
             early / np.abs(path[3][0]).max(),

@@ -26,6 +26,7 @@ __all__ = [
 
 PAPER = "Scan and Snap (2023), "
 LENGTH, MOMENTUM, STEPS = 127, 0.9, 100
+QUERIES, RATES, RATIOS = (1, 3, 5, 10), (0.5, 1.0, 2.0, 3.0), (1.0, 2.0, 5.0, 10.0)  # of the sweep
 
 
 def _seeds(task: Task) -> range:
@@ -200,13 +201,14 @@ def _pairs(
     )
     z = run.z[..., 1, process.row, :] - run.z[..., 0, process.row, :]
     shared = np.broadcast_to(process.common, process.P.shape)
+    measured = _measured(process, run.s)
     return {
         "loss": run.loss[..., 1],
         "recall": scansnap.recall(process, run.s[..., 1, :, :], levels / process.M),
         "risen": (z[..., process.distinct] > 0).mean(-1),
         "fallen": (z[..., shared] < 0).mean(-1),
-        **{f"{key}_start": a[0, 0, :, 0] for key, a in _measured(process, run.s).items()},
-        **{key: a[..., 1] for key, a in _measured(process, run.s).items()},
+        **{f"{key}_start": a[0, 0, :, 0] for key, a in measured.items()},
+        **{key: a[..., 1] for key, a in measured.items()},
     }
 
 
@@ -233,9 +235,9 @@ def _sweep(
 def p3_syn_medium(
     task: Task,
     *,
-    queries: Sequence[int] = (1, 3, 5, 10),
-    rates: Sequence[float] = (0.5, 1.0, 2.0, 3.0),
-    ratios: Sequence[float] = (1.0, 2.0, 5.0, 10.0),
+    queries: Sequence[int] = QUERIES,
+    rates: Sequence[float] = RATES,
+    ratios: Sequence[float] = RATIOS,
 ) -> dict[str, ArrayLike]:
     """Run the sweep: random start, SGD with momentum 0.9, batches of 128, 127 contextual tokens, 100
     iterations.
@@ -278,9 +280,9 @@ def p3_syn_medium(
 def p3_recall(
     task: Task,
     *,
-    queries: Sequence[int] = (1, 3, 5, 10),
-    rates: Sequence[float] = (0.5, 1.0, 2.0, 3.0),
-    ratios: Sequence[float] = (1.0, 2.0, 5.0, 10.0),
+    queries: Sequence[int] = QUERIES,
+    rates: Sequence[float] = RATES,
+    ratios: Sequence[float] = RATIOS,
     rate: float = 1.0,
     ratio: float = 2.0,
     levels: Sequence[float] = tuple(np.geomspace(0.2, 5.0, 41).tolist()),

@@ -13,14 +13,14 @@ from svmlib.arrays import FloatArray
 from svmlib.scansnap import TokenProcess, flow, reduced_flow, simulate
 
 from .framework import Task, experiment
-from .syn import LENGTH, MOMENTUM, STEPS
+from .syn import LENGTH, MOMENTUM, QUERIES, STEPS, _seeds
 
 __all__ = ["p3_length", "p3_ratio"]
 
 
 def _ends(process: TokenProcess, ratios: tuple[float, ...], task: Task) -> dict[str, ArrayLike]:
     """Entropy at the end, by what is left of the experiment."""
-    rates, seeds = np.asarray(ratios), range(task.seed, task.seed + task.trials)
+    rates, seeds = np.asarray(ratios), _seeds(task)
     longest = STEPS / (1 - MOMENTUM)
 
     def trained(T: float | None, start: str) -> FloatArray:
@@ -62,7 +62,7 @@ def _ends(process: TokenProcess, ratios: tuple[float, ...], task: Task) -> dict[
 def p3_ratio(
     task: Task,
     *,
-    queries: Sequence[int] = (1, 3, 5, 10),
+    queries: Sequence[int] = QUERIES,
     ratios: Sequence[float] = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0),
 ) -> dict[str, ArrayLike]:
     """Take away randomness, then steps, then the decoder's delay from the sweep; attention has the rate 1.
@@ -93,7 +93,7 @@ def p3_ratio(
 
 
 def _length(process: TokenProcess, T: float | None, task: Task) -> dict[str, ArrayLike]:
-    seeds = range(task.seed, task.seed + task.trials) if T is not None else [task.seed]
+    seeds = _seeds(task) if T is not None else [task.seed]
     run = simulate(
         process, 1.0, 1.0, STEPS, T=T, momentum=MOMENTUM, seeds=seeds, record=[STEPS], device=task.device
     )
