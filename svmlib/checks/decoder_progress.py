@@ -166,7 +166,9 @@ def gap(trials: int) -> list[Measured]:
 )
 def stages(trials: int) -> list[Measured]:
     """Evaluate the speed on a grid, and compare with each bound."""
-    worst: dict[str, list[float]] = {name: [] for name in ("rise", "floor", "late", "below", "half", "start")}
+    worst: dict[str, list[float]] = {
+        name: [] for name in ("rise", "floor", "late", "below", "behind", "half", "start")
+    }
     for M in (2, 10, 50, 1000, 10**6):
         theta = np.geomspace(1e-3, 1e8, 400)
         rho, u = scansnap.speed(theta * 7 / 0.3, M, 7, 0.3), M * scansnap.progress(theta, M)
@@ -179,6 +181,7 @@ def stages(trials: int) -> list[Measured]:
         second = theta >= 2 * L
         worst["late"].append((rho * (1 + theta - L) / (shrink * L))[second].max())
         worst["below"].append((shrink * (L - np.log(2)) / (1 + theta) / rho)[second].max())
+        worst["behind"].append((L - u)[second].max())
         if M >= 10:
             begin = 2 * np.log(M) + 2 * np.log(4 * np.log(M))
             worst["start"].append(2 * np.log1p(M * begin) / begin)
@@ -193,6 +196,9 @@ def stages(trials: int) -> list[Measured]:
         Measured("its lower bound up to t₀′ over the speed", max(worst["half"]), "<=", 1 + 1e-9),
         Measured("largest speed over its late upper bound", max(worst["late"]), "<=", 1 + 1e-9),
         Measured("its late lower bound over the speed", max(worst["below"]), "<=", 1 + 1e-9),
+        Measured(
+            "largest log(1 + Mθ) − Mh in the second stage", max(worst["behind"]), "in", (0.6, np.log(2))
+        ),
         Measured("2 log(1 + Mθ)/θ where the second stage is said to begin", max(worst["start"]), "<=", 1.0),
         Measured("M = 1000, C = 10: ρC/(ηt) at 0.1 t₀′", early, "in", (0.98, 1.0)),
         Measured("M = 1000, C = 10: ρθ/log(Mθ) at 50 t₀′", late, "in", (1.0, 1.05)),
