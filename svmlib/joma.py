@@ -334,6 +334,8 @@ def _own_attention(v: FloatArray, heat: float) -> FloatArray:
 
 
 def _followed(slope: Any, first: FloatArray, times: FloatArray) -> list[FloatArray]:
+    if times[-1] == 0.0:
+        return [first] * times.size
     solved = solve_ivp(slope, (0.0, float(times[-1])), first, "DOP853", times, rtol=1e-10, atol=1e-12)
     if not solved.success:
         raise SolverError(f"The flow could not be followed to time {times[-1]:g}: {solved.message}")

@@ -142,7 +142,7 @@ def erf_law(trials: int) -> list[Measured]:
     uneven = joma.erf_ratio(v + 0.3, FORCE)[0]
     return [
         Measured("exponential: deviation of erf(v/√2)/Δ from √(2/π) t", law, "<=", 1e-8),
-        Measured("exponential: share of the winner at 0.999 of the critical time", _share(v[-1]), ">=", 0.98),
+        Measured("exponential: share of the winner at 0.999 of the critical time", _share(v[-1]), ">=", 0.97),
         Measured(
             "softmax: spread of erf(v/√2)/Δ, relative",
             (np.ptp(ratio, axis=1) / ratio[:, 0]).max(),
@@ -195,7 +195,7 @@ def sparse_then_dense(trials: int) -> list[Measured]:
         w = joma.toy(mu, steps, rate)
         drift.append(abs(np.log((mu - w[-1]) / (mu - w[0])).sum() + rate * steps))
     order = (np.diff(v[1:], axis=1) > 0).all() and (np.diff(left[1:], axis=1) <= 1e-12).all()
-    equal = joma.entropy_path(joma.toy(np.full(10, 2.0)))
+    equal = joma.entropy_path(joma.toy(np.full(10, 2.0), 1000))
     return [
         Measured("order of components and of what is left, at all steps", bool(order), "==", True),
         Measured(

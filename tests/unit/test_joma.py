@@ -47,6 +47,11 @@ def test_invariant_is_exact_for_the_flow_of_exponential_attention_only() -> None
     np.testing.assert_allclose(soft.b.sum(-1), 1.0)
 
 
+def test_a_flow_of_no_length_is_its_start() -> None:
+    run = joma.train(joma.frequencies(3, 2, 2), 0, flow=True)
+    np.testing.assert_array_equal(run.z, joma.train(joma.frequencies(3, 2, 2), 0).z)
+
+
 def test_toy_is_sparse_then_dense() -> None:
     v = joma.toy(published_targets())
     entropy = joma.entropy_path(v)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from svmlib import scansnap
+from svmlib.errors import DataError, ShapeError
 from svmlib.experiments import two_theories as tt
 
 
@@ -50,3 +51,39 @@ def test_selection_svm_has_unit_margins() -> None:
     np.testing.assert_allclose(np.delete(p[6] - p[held], 2), 1.0, atol=1e-8)
     alone = tt.selection_svm(process, [2, 6, 10], np.arange(14) < 2)
     np.testing.assert_allclose(alone[[0, 2, 3]], [-0.6, 0.4, 0.0], atol=1e-8)
+
+
+def test_attention_behind_a_frozen_normalised_decoder_is_held_where_it_has_stopped() -> None:
+    process, times = tt.two_processes()[1], np.array([0.0, 3.0, 1e3, 1e7, 1e10])
+    decoder = scansnap.flow(process, [20.0], 1.0, 0.0).decoder[-1]
+    held = tt._settled(process, times, decoder, True)
+    np.testing.assert_array_equal(held.times, times)
+    np.testing.assert_array_equal(held.z[-1], held.z[-2])
+    run = scansnap.flow(process, times[:4], 0.0, decoder=decoder)
+    for name in ("loss", "s", "z", "sent", "decoder"):
+        np.testing.assert_allclose(getattr(held, name)[:4], getattr(run, name), atol=1e-7)
+    # at rest distinct tokens share attention as they did when the decoder was trained
+    own = slice(2, 6)
+    np.testing.assert_allclose(held.s[-1, 0, own] / held.s[-1, 0, 2], process.P[0, own] / process.P[0, 2])
+
+
+def test_attention_that_still_moves_is_followed_to_the_end() -> None:
+    process, times = tt.two_processes()[0], np.array([0.0, 1e7])
+    decoder = scansnap.flow(process, [1e4], 1.0, 0.0, normalize=False).decoder[-1]
+    run = tt._settled(process, times, decoder, False)
+    assert run.z[-1, 0, 2] - run.z[-1, 0, 0] > 5.0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "error", "message"),
+    [([2, 2, 2], DataError, "occurs in each class"), ([2], ShapeError, "each of 3 classes")],
+)
+def test_selection_svm_says_what_it_needs(tokens: list[int], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        tt.selection_svm(tt.two_processes()[0], tokens)
+
+
+def test_selection_svm_wants_classes_of_one_size() -> None:
+    ragged = scansnap.TokenProcess([[4, 2, 1, 0, 0, 0], [3, 0, 1, 2, 1, 0]], [5, 5], [0, 1])
+    with pytest.raises(ShapeError, match="equally many"):
+        tt.selection_svm(ragged, [0, 3])
