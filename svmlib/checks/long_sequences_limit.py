@@ -184,7 +184,7 @@ def long_limit(trials: int) -> list[Measured]:
         Measured("$T\\,E\\|f_T-f\\|^2$ over its limit, T ≥ 1,024", mean_f / goal.spread_f, "in", (0.9, 1.1)),
         Measured("$T\\,E\\|s_T-s\\|^2$ over its limit, T ≥ 1,024", mean_s / goal.spread_s, "in", (0.9, 1.1)),
         Measured(
-            "$T\\,E\\|f_T-f\\|^2$ over $2(\\kappa-1)$, largest over T",
+            "$T\\,E\\|f_T-f\\|^2$ over $2(L_{\\mathrm{eff}}-1)$, largest over T",
             float((e.f**2 * T).mean(1).max()) / (2 * (goal.types - 1)),
             "<=",
             1.0,
