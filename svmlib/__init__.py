@@ -25,12 +25,14 @@ _SUBPACKAGES = (
     "experiments",
     "graphs",
     "joma",
+    "language",
     "linear",
     "norms",
     "plot",
     "scansnap",
     "selection",
     "svm",
+    "text",
     "widgets",
 )
 
@@ -47,12 +49,14 @@ if TYPE_CHECKING:
     from . import experiments as experiments
     from . import graphs as graphs
     from . import joma as joma
+    from . import language as language
     from . import linear as linear
     from . import norms as norms
     from . import plot as plot
     from . import scansnap as scansnap
     from . import selection as selection
     from . import svm as svm
+    from . import text as text
     from . import widgets as widgets
 
 
