@@ -61,7 +61,8 @@ def _runs(trials: int) -> list[tuple[TokenProcess, FloatArray, ReducedFlow]]:
     chapter=PAGE,
     scope=(
         "reduced flow to t = 10⁴, 3 or 4 classes, 4 distinct tokens each, one common token, 1 or 2 "
-        "queries, Z(0) zero or random, rates 1 and .1, 1, 10"
+        "queries, Z(0) zero or random, rates 1 and .1, 1, 10; 2 classes of which one has a common token "
+        "that rises"
     ),
     seeds="0 to trials − 1",
     trials=(12, 4),
@@ -86,6 +87,11 @@ def growth(trials: int) -> list[Measured]:
     for p, z, _ in _runs(trials)[:2]:
         end = flow(p, [1000.0], 1.0, 1.0, z=z).z
         joint += [np.abs(r / (first[:, None] * g) - 1).max() for r, g, first in ratios(p, end, z)]
+    P = np.zeros((2, 30))
+    P[0, :4], P[1, [0, 1, 4, 5]] = (0.33, 0.43, 0.03, 0.21), (0.79, 0.01, 0.12, 0.09)
+    p = TokenProcess(P, [10, 10], [11, 12])  # common token 1 is nearly distinct in class 0
+    rises = reduced_flow(p, [0.0, 1000.0])
+    lost = (features(rises.s)[0, 0, 3] ** 2) * rises.growth[-1, 0] - rises.z[-1, 0, 3]
     return [
         Measured(r"$r(t)/(r(0)\chi(t))$: largest deviation from 1", max(law), "<=", 1e-5, "solver 10⁻⁹"),
         Measured(
@@ -100,6 +106,7 @@ def growth(trials: int) -> list[Measured]:
         Measured(
             "lower bound with B without the factor 1/C: largest violation", max(plain), ">", 0.01, breaks=True
         ),
+        Measured("lower bound if a common token rises: violation", lost, ">", 0.01, breaks=True),
         Measured(
             "joint flow at equal rates: largest deviation from the law", max(joint), ">", 0.02, breaks=True
         ),
