@@ -22,6 +22,7 @@ class Log:
     loss: list[float] = field(default_factory=list)
     valid: list[float] = field(default_factory=list)
     maps: list[list[Tensor]] = field(default_factory=list)
+    observed: list[Tensor] = field(default_factory=list)
     total: float = 0.0
     counted: int = 0
 
@@ -33,12 +34,13 @@ class Log:
         """Take the loss of a step into the mean."""
         self.total, self.counted = self.total + loss, self.counted + 1
 
-    def add(self, step: int, valid: float, maps: list[Tensor]) -> None:
+    def add(self, step: int, valid: float, maps: list[Tensor], observed: list[Tensor]) -> None:
         """Write a record."""
         self.steps.append(step)
         self.loss.append(self.total / self.counted if self.counted else math.nan)
         self.valid.append(valid)
         self.maps.append(maps)
+        self.observed += observed
         self.total, self.counted = 0.0, 0
 
     def state(self) -> dict[str, Any]:
@@ -48,6 +50,7 @@ class Log:
             "loss": self.loss,
             "valid": self.valid,
             "maps": self.maps,
+            "observed": self.observed,
             "total": self.total,
             "counted": self.counted,
         }
@@ -61,6 +64,10 @@ class Log:
         """Attention over records, one array for each layer."""
         layers = zip(*self.maps, strict=True)
         return tuple(frozen(torch.stack(layer).double().numpy()) for layer in layers)
+
+    def seen(self) -> FloatArray | None:
+        """What was observed, over records."""
+        return frozen(torch.stack(self.observed).double().numpy()) if self.observed else None
 
     def numbers(self) -> tuple[IntArray, FloatArray, FloatArray]:
         """Steps, training loss and validation loss."""

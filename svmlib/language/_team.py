@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from svmlib.arrays import IntArray, resolve_device
@@ -80,17 +82,22 @@ class Team:
         return float(a.reduce(loss.detach(), "mean"))
 
     def look(
-        self, held: IntArray | None, windows: IntArray | None, length: int
-    ) -> tuple[float, list[Tensor]]:
-        """Validation loss, and attention on the probes, one tensor (P, H, T, T) for each layer."""
+        self,
+        held: IntArray | None,
+        windows: IntArray | None,
+        length: int,
+        observe: Callable[[nn.Module], ArrayLike | Tensor] | None,
+    ) -> tuple[float, list[Tensor], list[Tensor]]:
+        """Validation loss; attention on the probes, (P, H, T, T) for each layer; what else is observed."""
         plain = self.plain
         valid = math.nan if held is None else evaluate(plain, held, length)
-        if windows is None:
-            return valid, []
+        maps: tuple[Tensor, ...] = ()
         plain.eval()
         with torch.no_grad():
-            maps = plain(torch.as_tensor(windows, device=self.accelerator.device)).attention
-        return valid, [m.float().cpu() for m in maps]
+            if windows is not None:
+                maps = plain(torch.as_tensor(windows, device=self.accelerator.device)).attention
+            seen = [] if observe is None else [torch.as_tensor(observe(plain)).detach().float().cpu().clone()]
+        return valid, [m.float().cpu() for m in maps], seen
 
     @property
     def plain(self) -> nn.Module:

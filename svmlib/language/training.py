@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from svmlib.arrays import FloatArray, IntArray, check_integer, check_positive
@@ -113,6 +113,8 @@ class LanguageRun:
     """(r,) loss on the validation stream; NaN without one."""
     attention: tuple[FloatArray, ...]
     """For each layer (r, P, H, T, T) attention on the probes; empty without probes."""
+    observed: FloatArray | None
+    """(r, ...) what ``observe`` returned; None without it."""
     model: nn.Module
     """The trained model, on the CPU."""
 
@@ -124,6 +126,7 @@ def train_language(
     *,
     valid: ArrayLike | None = None,
     probes: ArrayLike | None = None,
+    observe: Callable[[nn.Module], ArrayLike | Tensor] | None = None,
     record: int | Iterable[int] | None = 10,
     checkpoint: str | Path | None = None,
     every: int = 500,
@@ -146,6 +149,9 @@ def train_language(
         Validation stream, evaluated whole at every record.
     probes : array_like of int, shape (P, T), optional
         Windows whose attention is recorded.
+    observe : callable, optional
+        Called with the model at every record, without gradients and without dropout; returns numbers, always
+        of the same shape, which are kept in single precision.
     record : int or iterable of int, optional
         When to record, see :func:`svmlib.dynamics.record_steps`.
     checkpoint : str or Path, optional
@@ -191,7 +197,7 @@ def train_language(
     with tqdm(total=training.steps, initial=start, disable=not (progress and team.leads)) as bar:
         for k in range(start, training.steps + 1):
             if log.due(k):
-                log.add(k, *team.look(held, windows, training.length))
+                log.add(k, *team.look(held, windows, training.length, observe))
             if store is not None and team.leads and k > start and (k % every == 0 or k == training.steps):
                 store.save({"step": k, "log": log.state(), **team.state()})
             if k == training.steps:
@@ -207,7 +213,7 @@ def train_language(
                 )
             log.count(loss)
             bar.update()
-    return LanguageRun(*log.numbers(), log.attention(), team.plain.cpu())
+    return LanguageRun(*log.numbers(), log.attention(), log.seen(), team.plain.cpu())
 
 
 def _mark(

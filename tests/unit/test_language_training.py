@@ -28,6 +28,7 @@ def model(seed: int = 0, dropout: float = 0.3) -> Transformer:
 
 def train(**changes) -> LanguageRun:
     arguments = {"valid": stream(101), "probes": stream(40).reshape(4, 10), "record": 6} | changes
+    arguments = {"observe": lambda m: m.decoder.bias} | arguments
     return train_language(arguments.pop("model", model()), stream(), SETTINGS, **arguments)
 
 
@@ -36,6 +37,7 @@ def same(one: LanguageRun, other: LanguageRun) -> None:
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     for a, b in zip(one.attention, other.attention, strict=True):
         np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(one.observed, other.observed)
     for a, b in zip(one.model.parameters(), other.model.parameters(), strict=True):
         assert torch.equal(a, b)
 
@@ -64,7 +66,7 @@ def test_what_can_be_learnt_is_learnt() -> None:
     run = train_language(Transformer(12, width=16, hidden=16), stream(), settings, valid=stream(400))
     assert run.valid[0] > 2.3 > 1.55 > run.valid[-1] > np.log(4) - 0.1
     assert run.loss[-1] == pytest.approx(run.valid[-1], abs=0.1)
-    assert np.isnan(run.loss[0]) and run.attention == ()
+    assert np.isnan(run.loss[0]) and run.attention == () and run.observed is None
 
 
 def test_records_have_their_shapes() -> None:
@@ -74,6 +76,8 @@ def test_records_have_their_shapes() -> None:
     assert [a.shape for a in run.attention] == [(r, 4, 1, 10, 10)] * 2
     assert all(a.dtype == np.float64 for a in run.attention)
     assert run.loss.shape == run.valid.shape == (r,)
+    assert run.observed.shape == (r, 12)
+    np.testing.assert_array_equal(run.observed[-1], run.model.decoder.bias.detach())
 
 
 def test_a_run_depends_on_its_seeds_alone() -> None:
@@ -93,6 +97,7 @@ def vars_of(settings: Training) -> dict:
 def test_a_run_that_was_broken_off_ends_with_the_same_numbers(stop, optimizer, tmp_path: Path) -> None:
     settings = Training(**{**vars_of(SETTINGS), "optimizer": optimizer, "rate": 0.05, "schedule": "cosine"})
     rest = {"valid": stream(101), "probes": stream(40).reshape(4, 10), "record": 6, "every": 7}
+    rest["observe"] = lambda m: m.decoder.bias
     whole = train_language(model(), stream(), settings, **rest)
     file = tmp_path / "deep" / "run.pt"
     with pytest.raises(Stopped):
@@ -115,7 +120,7 @@ def slow(step):
     return 0.5
 language.Training.rate_at = lambda self, step: slow(step)
 language.train_language(model(), stream(), SETTINGS, record=6, probes=stream(40).reshape(4, 10),
-                        valid=stream(101), checkpoint={file!r}, every=5)
+                        valid=stream(101), observe=lambda m: m.decoder.bias, checkpoint={file!r}, every=5)
 """
 
 
