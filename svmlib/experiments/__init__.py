@@ -38,6 +38,12 @@ from .planar import PlanarPaths, planar_paths
 from .planar import p1_planar_1 as p1_planar_1
 from .planar import p1_planar_2 as p1_planar_2
 from .rank import p1_rank as p1_rank
+from .real_text import p3_embedded as p3_embedded
+from .real_text import p3_embedded_models as p3_embedded_models
+from .real_text import p3_embedded_scan as p3_embedded_scan
+from .real_text import p3_wikitext2 as p3_wikitext2
+from .real_text import p3_wikitext2_models as p3_wikitext2_models
+from .real_text import p3_wikitext2_scan as p3_wikitext2_scan
 from .record import Record, RecordError, load, stored
 from .selection_count import p1_lambda_selection as p1_lambda_selection
 from .selection_count import p1_relu_selection as p1_relu_selection

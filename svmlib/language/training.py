@@ -110,7 +110,7 @@ class LanguageRun:
     loss: FloatArray
     """(r,) mean training loss of the steps since the last record, in nats per token; NaN at step 0."""
     valid: FloatArray
-    """(r,) loss on the validation stream; NaN without one."""
+    """(r,) loss on the validation stream; NaN without one, and where it was not evaluated."""
     attention: tuple[FloatArray, ...]
     """For each layer (r, P, H, T, T) attention on the probes; empty without probes."""
     observed: FloatArray | None
@@ -128,6 +128,7 @@ def train_language(
     probes: ArrayLike | None = None,
     observe: Callable[[nn.Module], ArrayLike | Tensor] | None = None,
     record: int | Iterable[int] | None = 10,
+    valid_at: Iterable[int] | None = None,
     checkpoint: str | Path | None = None,
     every: int = 500,
     device: str | None = None,
@@ -146,7 +147,7 @@ def train_language(
     training : Training
         Learning rate, number of steps, and so on.
     valid : array_like of int, optional
-        Validation stream, evaluated whole at every record.
+        Validation stream, evaluated whole.
     probes : array_like of int, shape (P, T), optional
         Windows whose attention is recorded.
     observe : callable, optional
@@ -154,6 +155,8 @@ def train_language(
         of the same shape, which are kept in single precision.
     record : int or iterable of int, optional
         When to record, see :func:`svmlib.dynamics.record_steps`.
+    valid_at : iterable of int, optional
+        The records at which the validation stream is evaluated, which takes long if it is; all by default.
     checkpoint : str or Path, optional
         File to which the state is saved, and from which a run that was broken off goes on.
     every : int
@@ -183,6 +186,11 @@ def train_language(
     held = None if valid is None else stream_of(model, valid, "valid", first_position(model) + 2)
     windows = None if probes is None else _probes(model, probes)
     log = Log(record_steps(record, training.steps))
+    judged = set(log.when.tolist() if valid_at is None else valid_at)
+    if missing := sorted(judged - set(log.when.tolist())):
+        raise DataError(
+            f"valid_at must hold recorded steps, but {missing[:3]} are not. Put them into record."
+        )
     every = check_integer(every, "every")
     store = (
         None if checkpoint is None else Checkpoint(checkpoint, _mark(model, training, stream, windows, log))
@@ -197,7 +205,7 @@ def train_language(
     with tqdm(total=training.steps, initial=start, disable=not (progress and team.leads)) as bar:
         for k in range(start, training.steps + 1):
             if log.due(k):
-                log.add(k, *team.look(held, windows, training.length, observe))
+                log.add(k, *team.look(held if k in judged else None, windows, training.length, observe))
             if store is not None and team.leads and k > start and (k % every == 0 or k == training.steps):
                 store.save({"step": k, "log": log.state(), **team.state()})
             if k == training.steps:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from .corpora import EOS, UNK, Corpus, load_corpus
+from .cooccurrence import Cooccurrence, cooccurrence
+from .corpora import load_corpus
+from .corpus import EOS, UNK, Corpus, tokenize
 from .vocabulary import Vocabulary, build_vocabulary, encode
 
-__all__ = ["EOS", "UNK", "Corpus", "Vocabulary", "build_vocabulary", "encode", "load_corpus"]
+__all__ = [
+    "EOS",
+    "UNK",
+    "Cooccurrence",
+    "Corpus",
+    "Vocabulary",
+    "build_vocabulary",
+    "cooccurrence",
+    "encode",
+    "load_corpus",
+    "tokenize",
+]

@@ -2,13 +2,11 @@ r"""Words as numbers: a vocabulary by frequency, and splits encoded once and kep
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
-import os
-import tempfile
+import sys
+import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -18,13 +16,15 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from svmlib.arrays import IntArray, check_integer, frozen
-from svmlib.errors import DataError
+from svmlib.errors import DataError, ShapeError
 
-from .corpora import UNK, Corpus
+from .corpus import UNK, Corpus
 
 __all__ = ["Vocabulary", "build_vocabulary", "encode"]
 
-BLOCK = 1 << 20  # words in memory at a time
+BLOCK = 1 << 18  # words in memory at a time
+FORMAT = 1  # of files in the cache; another number makes all of them anew
+DIGEST = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,9 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         if not self.words or self.words[0] != UNK:
-            raise DataError(f"The first word of a vocabulary is {UNK}, which stands for all that are not in it.")
+            raise DataError(
+                f"The first word of a vocabulary is {UNK}, which stands for all that are not in it."
+            )
         if len(set(self.words)) < len(self.words) or len(self.counts) != len(self.words):
             raise DataError("Words of a vocabulary must differ, and have one count each.")
         object.__setattr__(self, "numbers", {w: k for k, w in enumerate(self.words)})
@@ -54,13 +56,24 @@ class Vocabulary:
         Parameters
         ----------
         words : iterable of str
-            Words; those that are not in the vocabulary become 0.
+            Words, one after another; those that are not in the vocabulary become 0. A text has to be split
+            first, by :func:`~svmlib.text.tokenize` or ``str.split``.
 
         Returns
         -------
-        ndarray of int64
+        ndarray of int64, shape (words,)
             Numbers.
+
+        Raises
+        ------
+        DataError
+            If the words are one text.
         """
+        if isinstance(words, str):  # it would be taken letter by letter
+            raise DataError(
+                f"encode takes words, got one text of {len(words)} characters. Split it: tokenize(text) for "
+                "the text that comes with Python, text.split() for WikiText."
+            )
         return np.fromiter((self.numbers.get(w, 0) for w in words), np.int64)
 
     def decode(self, numbers: Sequence[int] | IntArray) -> list[str]:
@@ -79,12 +92,24 @@ class Vocabulary:
         Raises
         ------
         DataError
-            If a number is not in the vocabulary.
+            If a number is not in the vocabulary, or is not whole.
+        ShapeError
+            If the numbers are not a list.
         """
-        found = [int(n) for n in numbers]
-        if found and not 0 <= min(found) <= max(found) < len(self):
-            raise DataError(f"The vocabulary has words 0..{len(self) - 1}, got numbers {min(found)}..{max(found)}.")
-        return [self.words[n] for n in found]
+        found = np.asarray(numbers)
+        if found.ndim != 1:
+            raise ShapeError(f"decode takes a list of numbers, got shape {found.shape}. Decode row by row.")
+        if not found.size:
+            return []
+        if not np.issubdtype(found.dtype, np.integer):
+            raise DataError(f"decode takes whole numbers of words, got {found.dtype}.")
+        low, high = int(found.min()), int(found.max())
+        if low < 0 or high >= len(self):
+            raise DataError(
+                f"The vocabulary has words 0..{len(self) - 1}, got numbers {low}..{high}. Decode with the "
+                "vocabulary that encoded them."
+            )
+        return [self.words[n] for n in found.tolist()]
 
     @property
     def checksum(self) -> str:
@@ -153,7 +178,8 @@ def encode(
         The words.
     cache : str or Path, optional
         Folder for encoded splits; by default nothing is kept. A file there is used if its checksum is right
-        and it was made from the same words and vocabulary; otherwise it is made anew.
+        and it was made from the same text and vocabulary; otherwise it is made anew. Several processes may
+        share the folder.
     progress : bool
         Whether to show a progress bar.
 
@@ -172,24 +198,25 @@ def encode(
         out = np.concatenate(blocks)
         out.setflags(write=False)
         return out
-    folder = Path(cache)
-    key = {"words": corpus.checksum(split), "vocabulary": vocabulary.checksum}
-    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    file = folder / f"{corpus.name}-{split}-{name}.bin"
-    found = _cached(file, key)
-    if found is not None:
-        return found
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(file, key, _blocks(corpus, split, vocabulary, progress))
-    except OSError as error:
-        raise DataError(f"The encoded split cannot be kept in {folder} ({error}). Name another cache folder.") from error
-    found = _cached(file, key)
-    assert found is not None
-    return found
+    folder = Path(cache).expanduser()
+    key = _key(corpus, split, vocabulary)
+    file = folder / f"{corpus.name}-{split}-{key.hex()[:16]}.bin"
+    if not _intact(file, key):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _write(file, key, _blocks(corpus, split, vocabulary, progress))
+        except OSError as error:
+            raise DataError(
+                f"The encoded split cannot be kept in {folder} ({error}). Name a cache folder that can be "
+                "written, or none."
+            ) from error
+    size = file.stat().st_size - DIGEST
+    return np.memmap(file, np.int32, "r", shape=(size // 4,))
 
 
-def _blocks(corpus: Corpus, split: str, vocabulary: Vocabulary, progress: bool) -> Iterable[NDArray[np.int32]]:
+def _blocks(
+    corpus: Corpus, split: str, vocabulary: Vocabulary, progress: bool
+) -> Iterator[NDArray[np.int32]]:
     words = corpus.words(split)
     with tqdm(unit=" words", disable=not progress) as bar:
         while (block := vocabulary.encode(islice(words, BLOCK))).size:
@@ -197,36 +224,41 @@ def _blocks(corpus: Corpus, split: str, vocabulary: Vocabulary, progress: bool) 
             yield block.astype(np.int32)
 
 
-def _sidecar(file: Path) -> Path:
-    return file.with_suffix(".json")
+def _key(corpus: Corpus, split: str, vocabulary: Vocabulary) -> bytes:
+    made_from = FORMAT, sys.byteorder, corpus.name, split, corpus.stamp(split), vocabulary.checksum
+    return hashlib.sha256(repr(made_from).encode()).digest()
 
 
-def _cached(file: Path, key: dict[str, str]) -> NDArray[np.int32] | None:
-    # what is broken, cut off or of another text counts as absent
+def _intact(file: Path, key: bytes) -> bool:
+    # numbers, then the digest of key and numbers: what is broken, cut off or of another text counts as absent
     try:
-        about = json.loads(_sidecar(file).read_text(encoding="utf-8"))
-        if any(about.get(k) != v for k, v in key.items()) or about.get("sha256") != _digest(file):
-            return None
-        return np.memmap(file, np.int32, "r")
-    except (OSError, ValueError, AttributeError):
-        return None
+        size = file.stat().st_size - DIGEST
+        if size <= 0 or size % 4:
+            return False
+        digest = hashlib.sha256(key)
+        with file.open("rb") as stream:
+            while size > 0:
+                chunk = stream.read(min(size, 1 << 20))
+                if not chunk:
+                    return False
+                digest.update(chunk)
+                size -= len(chunk)
+            return stream.read() == digest.digest()
+    except OSError:
+        return False
 
 
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _write(file: Path, key: dict[str, str], blocks: Iterable[NDArray[np.int32]]) -> None:
-    # a killed run leaves no half-written file under the final name
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=file.stem)
+def _write(file: Path, key: bytes, blocks: Iterable[NDArray[np.int32]]) -> None:
+    # under a name of its own until it is whole: a killed run, or another process, leaves nothing half-written
+    temporary = file.with_name(f"{file.stem}.{uuid.uuid4().hex}.part")
+    digest = hashlib.sha256(key)
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with temporary.open("xb") as stream:
             for block in blocks:
-                block.tofile(stream)
-        about = {**key, "sha256": _digest(Path(temporary))}
-        Path(temporary).replace(file)
-        _sidecar(file).write_text(json.dumps(about, indent=1), encoding="utf-8")
+                data = block.tobytes()
+                digest.update(data)
+                stream.write(data)
+            stream.write(digest.digest())
+        temporary.replace(file)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
+        temporary.unlink(missing_ok=True)

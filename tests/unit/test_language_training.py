@@ -80,6 +80,14 @@ def test_records_have_their_shapes() -> None:
     np.testing.assert_array_equal(run.observed[-1], run.model.decoder.bias.detach())
 
 
+def test_the_validation_stream_is_evaluated_where_it_is_asked_for() -> None:
+    run, some = train(record=[0, 10, 20, 30]), train(record=[0, 10, 20, 30], valid_at=[10, 30])
+    np.testing.assert_array_equal(some.valid[[1, 3]], run.valid[[1, 3]])
+    assert np.isnan(some.valid[[0, 2]]).all()
+    with pytest.raises(DataError, match=r"valid_at must hold recorded steps, but \[15\] are not"):
+        train(record=[0, 10, 20, 30], valid_at=[10, 15])
+
+
 def test_a_run_depends_on_its_seeds_alone() -> None:
     state = torch.random.get_rng_state()
     same(train(), train())
