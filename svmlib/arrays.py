@@ -91,8 +91,9 @@ def as_float(
         )
     tail = out.shape[out.ndim - len(last) :]
     if any(want is not None and want != got for want, got in zip(last, tail, strict=True)):
-        want_text = ", ".join("any" if s is None else str(s) for s in last)
-        raise ShapeError(f"{name} must end in axes of sizes ({want_text}){tail_text}, got shape {out.shape}.")
+        sizes = ["any" if s is None else str(s) for s in last]
+        want = f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
+        raise ShapeError(f"{name} must end in axes of sizes {want}{tail_text}, got shape {out.shape}.")
     if finite and not out.ndim and not np.isfinite(out):
         raise DataError(f"{name} must be finite, got {float(out):g}.")
     if finite and not np.isfinite(out).all():

@@ -46,7 +46,11 @@ def verdict(row: Measured) -> str:
 def setting(result: Result) -> str:
     """Scope, seeds and number of trials of a result."""
     claim = result.claim
-    trials = f"{result.trials} trials" if claim.check and max(claim.trials) > 1 else ""
+    trials = (
+        f"{result.trials} trial{'s' if result.trials > 1 else ''}"
+        if claim.check and max(claim.trials) > 1
+        else ""
+    )
     seeds = f"seeds {claim.seeds}" if claim.seeds else ""
     return "; ".join(part for part in (claim.scope.rstrip("."), seeds, trials) if part)
 

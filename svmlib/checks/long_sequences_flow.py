@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from svmlib import scansnap
-from svmlib.arrays import FloatArray, IntArray
+from svmlib.arrays import FloatArray, IntArray, as_float
 from svmlib.scansnap import TokenProcess
 
 from .long_sequences import PAGE, PAPER, random_process
 from .registry import Measured, claim
 
 
-def climb(v: FloatArray, P: FloatArray, steps: int, *, unit: bool = True, rate: float = 1.0) -> FloatArray:
+def climb(v: ArrayLike, P: ArrayLike, steps: int, *, unit: bool = True, rate: float = 1.0) -> FloatArray:
     """Ascend the mean score of attention under a fixed linear head.
 
     Parameters
     ----------
-    v : ndarray, shape (..., L)
+    v : array_like, shape (..., L)
         Head: one number for each token type.
-    P : ndarray, shape (..., L)
+    P : array_like, shape (..., L)
         Frequencies.
     steps : int
         Number of steps from logits zero.
@@ -33,6 +34,7 @@ def climb(v: FloatArray, P: FloatArray, steps: int, *, unit: bool = True, rate: 
     ndarray, shape (..., L)
         Attention at the end, with sum 1.
     """
+    v, P = as_float(v, "v"), as_float(P, "P")
     z = np.zeros(np.broadcast_shapes(v.shape, P.shape))
     for _ in range(steps + 1):
         s = P * np.exp(z - z.max(-1, keepdims=True))
@@ -55,7 +57,7 @@ def climb(v: FloatArray, P: FloatArray, steps: int, *, unit: bool = True, rate: 
 )
 def scores(trials: int) -> list[Measured]:
     """Evaluate the three forms of the gradient, then climb with a fixed head, normalised and not."""
-    forms, sums, wrong = [], [], []
+    forms, sums = [], []
     rng = np.random.default_rng(0)
     for seed in range(trials):
         draw = np.random.default_rng([seed, 3])
@@ -72,8 +74,6 @@ def scores(trials: int) -> list[Measured]:
         tilted /= np.linalg.norm(tilted)
         doubled = np.exp(2 * (np.log(s) + z))
         forms.append(np.abs(tilted**2 - doubled / doubled.sum()).max())
-        positive = draw.uniform(0.2, 1.0, 8)
-        wrong.append((f * (positive - f * (f @ positive)))[positive.argmax()] < 0)
     P, v = rng.dirichlet(np.full(8, 4.0), 20), rng.uniform(0.2, 0.8, (20, 8))
     v[np.arange(20), rng.integers(0, 8, 20)] = 1.0
     top = np.linalg.norm(v, axis=1)
@@ -82,22 +82,26 @@ def scores(trials: int) -> list[Measured]:
     any_f = rng.dirichlet(np.full(8, 0.3), 2000)
     any_f /= np.linalg.norm(any_f, axis=1, keepdims=True)
     signed = rng.normal(size=8)
+    # how often the best token has too much already: common draws, so that few trials do not change it
+    even, liked = scansnap.features(rng.dirichlet(np.ones(8), 2000)), rng.uniform(0.2, 1.0, (2000, 8))
+    motion = even * (liked - even * (even * liked).sum(1, keepdims=True))
+    loses = np.take_along_axis(motion, liked.argmax(1)[:, None], 1) < 0
     alone = climb(v, P, 4000, unit=False, rate=5.0)
     largest = np.take_along_axis(alone, v.argmax(1)[:, None], 1)[:, 0]
     return [
         Measured("largest difference of the three forms", max(forms), "<=", 1e-13),
         Measured("largest sum of the entries", max(sums), "<=", 1e-14),
         Measured(
-            "positive $g$: share of instances in which the token with the largest loses",
-            np.mean(wrong),
+            "positive $g$: share of 2,000 instances in which the token with the largest loses",
+            loses.mean(),
             "in",
-            (0.05, 0.6),
+            (0.06, 0.12),
         ),
         Measured(
             "random attention, head of mixed signs: largest $v^\\top f/\\|v_+\\|$",
             (any_f @ signed).max() / np.linalg.norm(np.maximum(signed, 0)),
-            "<=",
-            1.0,
+            "in",
+            (0.9, 1.0),
         ),
         Measured("ascent: smallest $v^\\top f/\\|v\\|$", ((v * f).sum(1) / top).min(), ">=", 1 - 1e-8),
         Measured(
@@ -127,6 +131,7 @@ def invariants(trials: int) -> list[Measured]:
     """Train in several ways and compare the weights with the start."""
     process = scansnap.syn_small()
     M, unseen = process.M, process.P.sum(0) == 0
+    asked = np.array([process.P[process.row == q].sum(0) > 0 for q in range(len(process.queries))])
     never_next = np.setdiff1d(np.arange(M), process.label)
     worst = {"rows": 0.0, "unseen": 0.0, "columns": 0.0, "moved": np.inf, "adam": np.inf}
     for seed in range(trials):
@@ -150,7 +155,7 @@ def invariants(trials: int) -> list[Measured]:
             sums = [np.abs((a - b).sum(-1)).max() for a, b in ((end_D, D), (end_z, z))]
             worst["rows"] = max(worst["rows"], *sums)
             worst["unseen"] = max(
-                worst["unseen"], np.abs((end_D - D)[unseen]).max(), np.abs((end_z - z)[:, unseen]).max()
+                worst["unseen"], np.abs((end_D - D)[unseen]).max(), np.abs((end_z - z)[~asked]).max()
             )
             spread = end_D[:, never_next]
             worst["columns"] = max(worst["columns"], np.ptp(spread, axis=1).max())
@@ -171,7 +176,9 @@ def invariants(trials: int) -> list[Measured]:
     flow = scansnap.flow(process, [1.0, 10.0, 100.0])
     return [
         Measured("change of a row sum of $D$ or $Z$, largest", worst["rows"], "<=", 1e-12),
-        Measured("change at tokens that never occur, largest", worst["unseen"], "==", 0.0),
+        Measured(
+            "change at tokens that never occur, or not with the query, largest", worst["unseen"], "==", 0.0
+        ),
         Measured(
             "spread of the columns of tokens that never come next, largest", worst["columns"], "<=", 1e-12
         ),
@@ -249,7 +256,7 @@ def fitted(process: TokenProcess, f: FloatArray, groups: IntArray, radius: float
 )
 def infimum(trials: int) -> list[Measured]:
     """Evaluate gradients at random weights, and the loss along the decoder of the proof."""
-    column, sign, excess, above, rate = [], [], [], [], []
+    column, sign, excess, above, near_best, rate = [], [], [], [], [], []
     for seed in range(trials):
         rng = np.random.default_rng([seed, 9])
         base = random_process(6, 10, seed)
@@ -265,13 +272,15 @@ def infimum(trials: int) -> list[Measured]:
         column.append(np.abs(found.D[:, other] - expected).max())
         sign.append(found.D[:, other][f.any(0)].min())
         lowest = grouped(process, groups)
-        excess.append(abs(float(scansnap.loss(process, fitted(process, f, groups, 5e4), z)) - lowest))
+        best = fitted(process, f, groups, 5e4)
+        excess.append(abs(float(scansnap.loss(process, best, z)) - lowest))
         above.append(float(found.loss) - lowest)
+        near_best += [float(scansnap.loss(process, best + 0.1 * rng.normal(size=D.shape), z)) - lowest]
         if not seed % 2:
             near = (f @ f.T - np.eye(6)).max()
-            radii = np.array([5.0, 20.0, 80.0]) / (1.0 - near)
+            radii = np.array([5.0, 10.0, 20.0]) / (1.0 - near)
             losses = [float(scansnap.loss(process, fitted(process, f, groups, r), z)) for r in radii]
-            rate.append(max(np.array(losses) / ((process.M - 1) * np.exp(-radii * (1.0 - near)))))
+            rate.append(np.array(losses) / ((process.M - 1) * np.exp(-radii * (1.0 - near))))
     pair = TokenProcess([[1.0, 1.0]] * 2, [0, 0], [0, 1])
     still = scansnap.gradients(pair, np.zeros((2, 2)), np.zeros((1, 2)))
     return [
@@ -281,7 +290,12 @@ def infimum(trials: int) -> list[Measured]:
         Measured("smallest entry of these columns at tokens that occur", min(sign), ">", 0.0),
         Measured("loss of the decoder of the proof minus the entropy, largest", max(excess), "<=", 1e-9),
         Measured("loss at random weights minus the entropy, smallest", min(above), ">", 0.1),
-        Measured("classes that differ: loss over its bound, largest", max(rate), "in", (1e-3, 1.0)),
+        Measured(
+            "loss near the decoder of the proof minus the entropy, smallest", min(near_best), ">=", -1e-12
+        ),
+        Measured("classes that differ: loss over its bound, largest", np.max(rate), "<=", 1.0),
+        # one wrong token has the logit of the bound: no smaller exponent would do
+        Measured("classes that differ: loss over its bound, smallest", np.min(rate), ">=", 1e-3),
         Measured(
             "every token is a next token, two like classes: gradient norm at zero weights",
             float(np.linalg.norm(still.D) + np.linalg.norm(still.z)),

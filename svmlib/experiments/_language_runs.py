@@ -39,6 +39,7 @@ class Prepared:
     windows: FloatArray
     """(Q, V) attention's first direction on the real windows."""
     checksums: tuple[str, str]
+    shown: int
 
     def about(self) -> dict[str, ArrayLike]:
         """Return what a record says about its text."""
@@ -50,12 +51,12 @@ class Prepared:
             "tokens_test": len(self.held),
             "unknown_train": float((self.words == 0).mean()),
             "unknown_test": float((self.held == 0).mean()),
-            "probe": self.probes[0],
+            "probe": self.probes[self.shown],
             "queries": self.cooccurrence.queries,
         }
 
 
-def prepared(corpus: text.Corpus, train: str, test: str, size: int) -> Prepared:
+def prepared(corpus: text.Corpus, train: str, test: str, size: int, shown: int) -> Prepared:
     """Encode a corpus, and choose probes and queries.
 
     Parameters
@@ -66,6 +67,8 @@ def prepared(corpus: text.Corpus, train: str, test: str, size: int) -> Prepared:
         Splits to train and to evaluate on.
     size : int
         Words of the vocabulary.
+    shown : int
+        The window whose maps are kept.
 
     Returns
     -------
@@ -86,7 +89,7 @@ def prepared(corpus: text.Corpus, train: str, test: str, size: int) -> Prepared:
     windows = language.initial_velocity(
         words, cooccurrence.queries, length=LENGTH, vocabulary=len(vocabulary), stride=8
     )
-    return Prepared(vocabulary, words, held, probes, cooccurrence, windows, checksums)
+    return Prepared(vocabulary, words, held, probes, cooccurrence, windows, checksums, shown)
 
 
 def lagged_steps(steps: int, count: int = 12) -> IntArray:
@@ -165,7 +168,7 @@ def _trained(
         "speed": np.stack([language.attention_change(a)[apart].mean(-1) / LAG for a in run.attention]),
         "distance": _distances(lowest),
         "shown": run.steps[shown],
-        "maps": lowest[shown, 0, 0].astype(np.float32),
+        "maps": lowest[shown, data.shown, 0].astype(np.float32),
         "mass_distinct": np.nanmean(mass["distinct"], axis=(1, 2)),
         "mass_common": np.nanmean(mass["common"], axis=(1, 2)),
         "attended": np.nanmean(

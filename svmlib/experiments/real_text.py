@@ -72,7 +72,7 @@ def p3_embedded(
         ``with_frequency`` (r, Q), of the order of dropping with frequency ``order`` (Q,), of two expectations
         ``limit`` (Q,), and the ``growth`` (3, V) itself.
     """
-    data = prepared(text.load_corpus(), "train", "test", EMBEDDED)
+    data = prepared(text.load_corpus(), "train", "test", EMBEDDED, 20)
     return trained_models(task, data, models, rates, steps, width)
 
 
@@ -106,7 +106,7 @@ def p3_embedded_models(
     dict
         As :func:`p3_embedded`.
     """
-    data = prepared(text.load_corpus(), "train", "test", EMBEDDED)
+    data = prepared(text.load_corpus(), "train", "test", EMBEDDED, 20)
     return trained_models(task, data, models, rates, steps, width)
 
 
@@ -137,7 +137,7 @@ def p3_embedded_scan(
     dict
         As :func:`p3_embedded`.
     """
-    data = prepared(text.load_corpus(), "train", "test", EMBEDDED)
+    data = prepared(text.load_corpus(), "train", "test", EMBEDDED, 20)
     return trained_models(task, data, ("scan",), rates, steps, 1)
 
 
@@ -179,7 +179,7 @@ def p3_wikitext2(
     dict
         As :func:`p3_embedded`.
     """
-    data = prepared(text.load_corpus("wikitext-2"), train, test, WIKITEXT)
+    data = prepared(text.load_corpus("wikitext-2"), train, test, WIKITEXT, 0)
     return trained_models(task, data, models, rates, steps, width)
 
 
@@ -217,7 +217,7 @@ def p3_wikitext2_models(
     dict
         As :func:`p3_embedded`.
     """
-    data = prepared(text.load_corpus("wikitext-2"), train, test, WIKITEXT)
+    data = prepared(text.load_corpus("wikitext-2"), train, test, WIKITEXT, 0)
     return trained_models(task, data, models, rates, steps, width)
 
 
@@ -255,5 +255,5 @@ def p3_wikitext2_scan(
     dict
         As :func:`p3_embedded`.
     """
-    data = prepared(text.load_corpus("wikitext-2"), train, test, WIKITEXT)
+    data = prepared(text.load_corpus("wikitext-2"), train, test, WIKITEXT, 0)
     return trained_models(task, data, ("scan",), rates, steps, 1)

@@ -104,12 +104,12 @@ class TokenProcess:
         """(C, M) tokens of this class alone."""
         return np.asarray((self.P > 0) & ((self.P > 0).sum(0) == 1))
 
-    def sequences(self, generator: np.random.Generator, size: int, T: int) -> tuple[IntArray, IntArray]:
+    def sequences(self, generator: np.random.Generator | int, size: int, T: int) -> tuple[IntArray, IntArray]:
         """Draw sequences, all at once.
 
         Parameters
         ----------
-        generator : numpy.random.Generator
+        generator : numpy.random.Generator or int
             Source of randomness; it moves on.
         size : int
             Number of sequences.
@@ -124,20 +124,21 @@ class TokenProcess:
             Contextual tokens in their order.
         """
         count, length = check_integer(size, "size"), check_integer(T, "T")
-        classes = generator.choice(self.C, count, p=self.prior)
+        rng = np.random.default_rng(generator)
+        classes = rng.choice(self.C, count, p=self.prior)
         edges = np.cumsum(self.P, 1)
         # one search for all classes: row c of the table lies in (c, c + 1]
         table = (edges / edges[:, -1:] + np.arange(self.C)[:, None]).ravel()
-        drawn = classes[:, None] + generator.random((count, length))
+        drawn = classes[:, None] + rng.random((count, length))
         tokens = np.searchsorted(table, drawn, side="right") - classes[:, None] * self.M
         return np.asarray(classes), np.asarray(tokens)
 
-    def sample(self, generator: np.random.Generator, size: int, T: int) -> tuple[IntArray, IntArray]:
+    def sample(self, generator: np.random.Generator | int, size: int, T: int) -> tuple[IntArray, IntArray]:
         """Draw sequences as counts of their tokens: without positions, attention sees nothing else.
 
         Parameters
         ----------
-        generator : numpy.random.Generator
+        generator : numpy.random.Generator or int
             Source of randomness; it moves on.
         size : int
             Number of sequences.
@@ -158,7 +159,8 @@ class TokenProcess:
 
     def __repr__(self) -> str:
         return (
-            f"TokenProcess({self.C} classes, {self.M} tokens, {int(self.common.sum())} of them common, "
+            f"TokenProcess({self.C} {'class' if self.C == 1 else 'classes'}, {self.M} tokens, "
+            f"{int(self.common.sum())} of them common, "
             f"{len(self.queries)} query tokens)"
         )
 

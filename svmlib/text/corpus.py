@@ -12,16 +12,16 @@ from svmlib.errors import DataError
 __all__ = ["EOS", "UNK", "Corpus", "Lines", "tokenize"]
 
 UNK, EOS = "<unk>", "<eos>"
-WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?|\d+|\S")
+WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?|\d+|(\S)\1*")
 
 Lines = Callable[[], Iterator[str]]
 
 
 def tokenize(text: str) -> list[str]:
-    """Split a text into words in lower case, numbers and single signs.
+    """Split a text into words in lower case, numbers and signs.
 
-    The embedded text is made of these words. Those of WikiText are split already, between spaces, and keep
-    their capitals: for a probe of WikiText use ``str.split``.
+    A run of one sign, as in a ruled line, is one word. The embedded text is made of these words. Those of
+    WikiText are split already, between spaces, and keep their capitals: for a probe of it use ``str.split``.
 
     Parameters
     ----------
@@ -35,10 +35,10 @@ def tokenize(text: str) -> list[str]:
 
     Examples
     --------
-    >>> tokenize("It isn't x_1 = 10.")
-    ['it', "isn't", 'x', '_', '1', '=', '10', '.']
+    >>> tokenize("It isn't x__1 = 10.")
+    ['it', "isn't", 'x', '__', '1', '=', '10', '.']
     """
-    return WORD.findall(text.lower())
+    return [found.group() for found in WORD.finditer(text.lower())]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -323,3 +323,12 @@ def test_bad_input_is_named():
     ):
         with pytest.raises(error, match=message):
             bad()
+
+
+def test_a_seed_is_as_good_as_a_generator():
+    p = scansnap.symmetric(3, [0.4], [0.35, 0.25], vocabulary=20)
+    for by_seed, by_generator in zip(
+        p.sequences(3, 5, 7), p.sequences(np.random.default_rng(3), 5, 7), strict=True
+    ):
+        np.testing.assert_array_equal(by_seed, by_generator)
+    assert repr(scansnap.TokenProcess([[0.5, 0.5, 0]], [0], [2])).startswith("TokenProcess(1 class,")

@@ -33,7 +33,7 @@ def nothing_outside(monkeypatch):
         ("It isn't x_1 = 10.", ["it", "isn't", "x", "_", "1", "=", "10", "."]),
         ("'quoted' dogs' O'Neil", ["'", "quoted", "'", "dogs", "'", "o'neil"]),
         ("3.14abc\t\n\u00a0Füße", ["3", ".", "14", "abc", "füße"]),
-        ("__init__(self)", ["_", "_", "init", "_", "_", "(", "self", ")"]),
+        ("__init__(self) **** ::=", ["__", "init", "__", "(", "self", ")", "****", "::", "="]),
         (" \n\t", []),
         ("", []),
     ],
