@@ -159,7 +159,7 @@ def test_tensors_float32_and_integers() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"v": [1.0]}, ShapeError, r"v must end in axes of sizes \(2\)"),
+        ({"v": [1.0]}, ShapeError, r"v must end in axes of sizes \(2,\)"),
         ({"v": np.ones((4, 2))}, ShapeError, "batch axes"),
         ({"v": [np.nan, 1.0]}, DataError, "finite"),
         ({"v": None}, DataError, "v must be an array"),

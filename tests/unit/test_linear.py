@@ -232,7 +232,7 @@ def test_bad_arguments_are_named():
     X, y = linear.separable_data(5, 2)
     with pytest.raises(DataError, match=r"labels \+1 and -1, but 1 of 5 are not, such as 0"):
         linear.signed_points(X, [1, 1, 0, 1, 1])
-    with pytest.raises(ShapeError, match=r"y must end in axes of sizes \(5\), got shape \(4,\)"):
+    with pytest.raises(ShapeError, match=r"y must end in axes of sizes \(5,\), got shape \(4,\)"):
         linear.signed_points(X, y[:4])
     with pytest.raises(ShapeError, match="leading axes of X and y do not fit"):
         linear.signed_points(np.zeros((2, 5, 2)), np.ones((3, 5)))

@@ -285,7 +285,7 @@ def test_panels_share_the_legend_on_top():
         ),
         (lambda: plot.matrix([1.0]), "A must have 2 axes"),
         (lambda: plot.paths(np.zeros((4, 2))), "points must have 3 axes"),
-        (lambda: plot.paths(np.zeros((4, 2, 3))), r"points must end in axes of sizes \(2\)"),
+        (lambda: plot.paths(np.zeros((4, 2, 3))), r"points must end in axes of sizes \(2,\)"),
         (lambda: plot.rays(np.eye(3), PLANAR.z), "W must end in axes"),
         (lambda: plot.rays(np.eye(2), np.zeros((2, 3))), "z must end in axes"),
         (lambda: plot.planar_paths(PLANAR, W=np.eye(2)), "W must have 3 axes"),

@@ -82,7 +82,7 @@ def test_infeasible_with_and_without_bias(seed):
     [
         ([1.0, 2.0], [1], ShapeError, "X must have 2 axes"),
         (np.ones((2, 0)), [1, 1], ShapeError, r"n, d >= 1, got \(2, 0\)"),
-        ([[1.0], [2.0]], [1], ShapeError, r"y must end in axes of sizes \(2\)"),
+        ([[1.0], [2.0]], [1], ShapeError, r"y must end in axes of sizes \(2,\)"),
         ([[1.0], [2.0]], [1, 0], DataError, "labels .1 and -1"),
         ([[1.0], [np.nan]], [1, -1], DataError, "X must be finite"),
         (

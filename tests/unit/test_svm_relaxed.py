@@ -188,7 +188,7 @@ def test_batches_broadcast_the_flags(norm):
 @pytest.mark.parametrize(
     ("relaxed", "error", "message"),
     [
-        ([True, False], ShapeError, r"relaxed must end in axes of sizes \(3\)"),
+        ([True, False], ShapeError, r"relaxed must end in axes of sizes \(3,\)"),
         ([[True, False, True]] * 2, ShapeError, r"relaxed has shape \(2, 3\).*batch axes \(\)"),
         ([0.5, 0.0, 1.0], DataError, "relaxed must be boolean"),
         ([np.nan, 0.0, 1.0], DataError, "relaxed must be finite"),
