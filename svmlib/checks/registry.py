@@ -55,6 +55,7 @@ CHAPTERS = (
     "scan_snap/scanning",
     "scan_snap/snapping",
     "scan_snap/experiments",
+    "scan_snap/real_text",
     "scan_snap/two_theories",
 )
 """Pages of the book that state claims, in the order of its table of contents."""
