@@ -157,7 +157,7 @@ def test_a_missing_cell_is_seen():
         "%run other",
         "    !ls",
         "__import__('x')",
-        "sv.widgets.trajectory_panel()",
+        "sv.widgets.TokenPlane()",
     ],
 )
 def test_cells_that_reach_out_are_seen(cell):

@@ -110,31 +110,37 @@ def test_the_panel_answers(tab, lab):
     formulas.nth(2).wait_for()
     assert tab.locator("mjx-merror, mjx-mtext[style*=red]").count() == 0, "the book's macros are not defined"
 
-    picture = tab.locator(".jp-OutputArea .jupyter-widgets img").first
+    live = tab.locator(".jp-OutputArea .live").first
     for attempt in range(4):  # a click that comes before the kernel is connected runs nothing
         tab.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
         tab.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
         try:
-            picture.wait_for(timeout=45_000)
+            live.wait_for(timeout=45_000)
             break
         except TimeoutError:
             if attempt == 3:
                 raise
-    before = picture.get_attribute("src")
-    status = tab.locator(".jp-OutputArea").first.inner_text()
-    instance = tab.get_by_label("Instance")
-    choices = instance.locator("option").all_text_contents()
-    instance.select_option(choices[1])
-    tab.wait_for_function(
-        "([css, old]) => document.querySelector(css)?.src !== old",
-        arg=[".jp-OutputArea img.widget-image, .jp-OutputArea .jupyter-widgets img", before],
-    )
-    tab.wait_for_function("(old) => document.querySelector('.jp-OutputArea').innerText !== old", arg=status)
+    # what the last cell set from Python has reached the figure
+    last = tab.locator(".jp-CodeCell").nth(2)
+    last.get_by_text("iterations: 2000").wait_for()
+    instance = live.get_by_label("Instance")
+    tab.wait_for_function("(e) => e.value === 'planar-2'", arg=instance.element_handle())
+    assert live.get_by_label("Step size").first.input_value() == "0.5"
+    # and what the reader sets reaches Python
+    iterations = live.get_by_role("spinbutton", name="Iterations")
+    iterations.fill("300")
+    iterations.press("Enter")
+    live.get_by_text("After 300 of 300 steps").first.wait_for()
+    tab.wait_for_timeout(500)  # the figure publishes a moment after the last change
+    last.click()
+    tab.keyboard.press("Control+Enter")
+    last.get_by_text("iterations: 300").wait_for()
+    assert live.get_by_role("button", name="Copy link").count() == 0, "the address is JupyterLab's"
 
     # the second panel, by keyboard alone: numbers are typed, and Enter asks for the picture
     tab.locator(".jp-CodeCell").nth(1).scroll_into_view_if_needed()
     rate, words = tab.get_by_label("Attention rate"), tab.get_by_label("Class 1: a, b, own words")
-    scanning = tab.locator(".jp-CodeCell").nth(1).locator("img").first
+    scanning = tab.locator(".jp-CodeCell").nth(1).locator(".jupyter-widgets img").first
     scanning.wait_for()
     before = scanning.get_attribute("src")
     rate.fill("5")

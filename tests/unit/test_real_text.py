@@ -14,6 +14,7 @@ NAMES = (
     "p3_embedded_scan",
     "p3_wikitext2",
     "p3_wikitext2_models",
+    "p3_wikitext2_scan",
 )
 
 
@@ -114,7 +115,7 @@ def test_attention_is_sparser_at_larger_rates_for_every_seed(name):
     assert (end[:, -1] < end[:, 0]).all()
 
 
-@pytest.mark.parametrize("name", ["p3_embedded_scan"])
+@pytest.mark.parametrize("name", ["p3_embedded_scan", "p3_wikitext2_scan"])
 def test_what_a_stored_record_says_of_its_text_comes_out_again(name):
     record = experiments.stored(name)
     if "embedded" in name:

@@ -1,7 +1,7 @@
 """What this book adds to Jupyter Book: a local Sphinx extension.
 
 `execution` gives the kernels their environment and the execution cache its key,
-`site` makes the pages self-contained, `ledger` compares the numbered statements
+`site` makes the pages self-contained, `live` lets figures run in them, `ledger` compares the numbered statements
 with the claim ledger, `notebooks` turns the executed pages into notebooks that
 stand on their own.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from . import execution, ledger, notebooks, site
+from . import execution, ledger, live, notebooks, site
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -28,6 +28,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("html-page-context", site.colab, priority=901)
     app.connect("html-page-context", site.cite_box, priority=902)
     app.connect("html-page-context", site.tidy, priority=903)
+    app.add_post_transform(live.PictureAndFigure)
     app.connect("build-finished", site.assets)
     app.connect("build-finished", notebooks.finish)
     return {"version": "1.0", "parallel_read_safe": True, "parallel_write_safe": True}
