@@ -7,11 +7,11 @@
 //   python(state) -> string        the same with svmlib
 //   mend(state) -> state           what fields owe each other (optional)
 
-import { addressWith, cleanState, initialState, stateFromAddress } from "./state.mjs";
+import { addressWith, cleanState, initialState, stateFromAddress, stateFromText } from "./state.mjs";
 import { element, shortNumber } from "./plot.mjs";
 
 const BUDGET = 9; // ms of a frame for computing: the rest of 16 is for drawing
-const SPEEDS = { 1: "1 step a frame", 10: "10 steps a frame", 100: "100 steps a frame" };
+const SPEEDS = { 1: "1 step a frame", 10: "10 steps a frame", 100: "100 steps a frame", 1000: "1,000 steps a frame" };
 
 /** The front end of a widget (anywidget's `render`), for a figure. */
 export function live(figure) {
@@ -121,7 +121,7 @@ function mount(figure, model, el) {
     frame = 0;
     const until = performance.now() + BUDGET;
     if (mode === "play") {
-      for (let left = speed; left > 0 && !finished() && performance.now() < until; left -= 10) advance(Math.min(10, left));
+      for (let left = speed; left > 0 && !finished() && performance.now() < until; left -= 20) advance(Math.min(20, left));
     } else if (mode === "settle") {
       while (!finished() && performance.now() < until) advance(20);
     }
@@ -188,6 +188,8 @@ function mount(figure, model, el) {
   });
   watcher.observe(root);
 
+  // another figure of the page opens an instance here
+  root.addEventListener("live-open", (e) => adopt(stateFromText(spec, e.detail)?.state, "settle"));
   const first = adopt(state, "settle", { save: false });
   const mended = [...(linked?.mended ?? []), ...first.mended];
   if (linked === null && new URL(location.href).searchParams.has(spec.name)) {
