@@ -1,9 +1,9 @@
 """What this book adds to Jupyter Book: a local Sphinx extension.
 
 `execution` gives the kernels their environment and the execution cache its key,
-`site` makes the pages self-contained, `live` lets figures run in them, `ledger` compares the numbered statements
-with the claim ledger, `notebooks` turns the executed pages into notebooks that
-stand on their own.
+`site` makes the pages self-contained, `live` lets figures run in them, `ledger`
+compares the numbered statements with the claim ledger, `notebooks` turns the
+executed pages into notebooks that stand on their own.
 """
 
 from __future__ import annotations
