@@ -37,6 +37,7 @@ from .paths import p1_regularization_path as p1_regularization_path
 from .planar import PlanarPaths, planar_paths
 from .planar import p1_planar_1 as p1_planar_1
 from .planar import p1_planar_2 as p1_planar_2
+from .planar_phase import beyond_planar_phase as beyond_planar_phase
 from .rank import p1_rank as p1_rank
 from .real_text import p3_embedded as p3_embedded
 from .real_text import p3_embedded_models as p3_embedded_models

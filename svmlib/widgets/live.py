@@ -51,7 +51,7 @@ def bundle(name: str) -> str:
         source = (FOLDER / file).read_text("utf-8")
         for match in IMPORT.finditer(source):
             visit(match[2])
-        body = IMPORT.sub(lambda m: f"const {{{m[1]}}} = {_scope(m[2])};\n", source)
+        body = IMPORT.sub(lambda m: f"const {{{m[1].replace(' as ', ': ')}}} = {_scope(m[2])};\n", source)
         exports = ", ".join(EXPORT.findall(body))
         body = EXPORT.sub("", body)
         parts[file] = f"const {_scope(file)} = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();\n"

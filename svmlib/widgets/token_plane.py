@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -11,14 +9,14 @@ from svmlib import compare, data, plot, svm
 from svmlib.arrays import FloatArray
 from svmlib.attention import Direct, Factored
 from svmlib.dynamics import Run, gradient_descent, normalized, train
-from svmlib.errors import InfeasibleError, ShapeError
+from svmlib.errors import InfeasibleError
 
-from .live import LiveFigure
+from ._planar import PlanarFigure
 
 OWN = {"W": "fro", "KQ": "nuc"}
 
 
-class TokenPlane(LiveFigure):
+class TokenPlane(PlanarFigure):
     r"""Sequences of tokens in the plane, paths of :math:`Wz_i` and :math:`KQ^\top z_i`, and the SVMs' rays.
 
     Raises
@@ -45,35 +43,6 @@ class TokenPlane(LiveFigure):
     """
 
     figure = "token_plane"
-
-    @staticmethod
-    def _consistent(state: dict[str, Any]) -> dict[str, Any]:
-        X, z, scores = state["X"], state["z"], state["scores"]
-        if len(z) != len(X):
-            raise ShapeError(f"z must have one query for each of the {len(X)} sequences of X, got {len(z)}.")
-        if state["scoring"] == "own" and [len(s) for s in scores] != [len(x) for x in X]:
-            raise ShapeError(
-                f"scores must have one number for each token: {[len(x) for x in X]} numbers a sequence, "
-                f"got {[len(s) for s in scores]}."
-            )
-        return state
-
-    def problem(self) -> data.Problem:
-        """Return the data that the figure shows.
-
-        Returns
-        -------
-        Problem
-            With the tokens as keys; what the head reads is a token's score.
-        """
-        s = self.state
-        n, T = len(s["X"]), max(len(x) for x in s["X"])
-        keys, scores, mask = np.zeros((n, T, 2)), np.zeros((n, T)), np.zeros((n, T), bool)
-        for i, tokens in enumerate(s["X"]):
-            k = len(tokens)
-            keys[i, :k], mask[i, :k] = tokens, True
-            scores[i, :k] = s["scores"][i] if s["scoring"] == "own" else np.asarray(tokens) @ s["v"]
-        return data.Problem(scores[..., None], s["z"], np.ones(n), np.ones(1), keys=keys, mask=mask)
 
     def train(self) -> dict[str, Run]:
         """Train what the figure trains.

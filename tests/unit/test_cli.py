@@ -13,6 +13,14 @@ from svmlib import cli, experiments
 from svmlib.experiments import EXPERIMENTS, experiment, load
 
 
+@pytest.fixture(autouse=True)
+def interrupts_arrive():
+    """A shell starts jobs in the background with SIGINT ignored, and Python then leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def cells():
     """An experiment of four parts; ``cells.before`` is called before each with its number."""

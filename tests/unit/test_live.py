@@ -15,7 +15,13 @@ from svmlib.errors import DataError, ShapeError
 from svmlib.widgets import live
 
 mpl.use("Agg")
-FIGURES = live.LiveFigure.__subclasses__()
+FIGURES = [
+    figure
+    for name in sv.widgets.__all__
+    if isinstance(figure := getattr(sv.widgets, name), type)
+    and issubclass(figure, live.LiveFigure)
+    and figure.figure
+]
 TOY = {
     "title": "Toy",
     "preset": "a",
@@ -86,7 +92,7 @@ def test_a_wrong_state_is_refused_and_the_old_one_stays(figure):
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda f: f.__name__)
 def test_a_bundle_is_one_module_that_asks_for_nothing(figure):
     text = live.bundle(figure.figure)
-    assert not re.search(r"^\s*(import|export (?!default))", text, re.MULTILINE)
+    assert not re.search(r'^(import .* from "|export (?!default))', text, re.MULTILINE)
     assert text.count("export default") == 1
     assert "</script" not in text
     # each module stands in it once, after those that it uses
@@ -125,3 +131,49 @@ def test_token_plane_presets_are_what_their_names_say():
     assert wrong.selected.tolist() == [0, 1] and plane["wrong-limit"].problem().optimal.tolist() == [1, 1]
     with pytest.raises(sv.errors.InfeasibleError):
         sv.svm.attention_svm(plane["infeasible"].problem())
+
+
+def test_the_landscape_is_that_of_its_instance():
+    wrong = sv.widgets.Landscape()
+    starts, ends = wrong.ends()
+    assert starts[0].tolist() == [-8, 8] and len(starts) == 41**2
+    right = (ends == wrong.problem().optimal).all(1).mean()
+    assert 0.6 < right < 0.7  # 64.4 per cent on a coarser grid
+    with pytest.raises(
+        ShapeError, match=r"scores must have one number for each token of X: \[2, 2\] numbers"
+    ):
+        sv.widgets.Landscape(scores=[[1, 0]])
+
+
+def test_what_does_not_fit_is_said_by_every_figure():
+    with pytest.raises(ShapeError, match="common must have 2 rows of one length"):
+        sv.widgets.ScanAndSnap(preset="syn-small", common=[[1, 1], [1]])
+    with pytest.raises(DataError, match="own must hold positive frequencies"):
+        sv.widgets.ScanAndSnap(preset="syn-small", own=[[1, 0], [1, 1]])
+    with pytest.raises(DataError, match="vocabulary is 10, but these classes need 34 tokens"):
+        sv.widgets.ScanAndSnap(preset="syn-small", vocabulary=10)
+    with pytest.raises(DataError, match="shown must be one of the 2 classes, got 3"):
+        sv.widgets.ScanAndSnap(preset="syn-small", shown=3)
+    with pytest.raises(DataError, match="good must be one of the 5 tokens, got 8"):
+        sv.widgets.Selector(good=8)
+    with pytest.raises(ShapeError, match="start must have at most 4 logits"):
+        sv.widgets.Composition(start=[0] * 5)
+
+
+def test_the_phase_diagrams_examples_have_the_fate_they_stand_for():
+    table = sv.widgets.PhaseDiagram().table
+    seen = set()
+    for row in table["examples"]:
+        for cell in row[::3]:
+            for fate, example in cell.items():
+                if example is None:
+                    continue
+                plane = sv.widgets.TokenPlane(scoring="own", show="W", **example)
+                p, run = plane.problem(), plane.train()["W"]
+                sure = run.top_probability[-1].min() > 0.99
+                right = (run.selected == p.optimal).all()
+                assert fate == ("open" if not sure else "global" if right else "local")
+                seen.add(fate)
+    assert seen == {"global", "local", "open"}
+    shares = np.array([table["W"][f] for f in ("global", "local", "open")])
+    np.testing.assert_allclose(shares.sum(0), 100, atol=0.2)

@@ -57,14 +57,17 @@ function fillLogits(layer, W) {
   }
 }
 
+/** Logarithms of softmax probabilities: right where the probabilities underflow. */
+export function logSoftmax(logits) {
+  const top = Math.max(...logits);
+  const log = Math.log(logits.reduce((sum, l) => sum + Math.exp(l - top), 0));
+  return Array.from(logits, (l) => l - top - log);
+}
+
 /** Attention probabilities of every sequence. */
 export function attentionOf(layer, W) {
   fillLogits(layer, W);
-  return Array.from({ length: layer.n }, (_, i) => {
-    const e = Array.from(layer.logits.subarray(layer.first[i], layer.first[i + 1]), (l) => Math.exp(l - layer.logits[layer.top[i]]));
-    const total = e.reduce((a, b) => a + b, 0);
-    return e.map((x) => x / total);
-  });
+  return Array.from({ length: layer.n }, (_, i) => logSoftmax(layer.logits.subarray(layer.first[i], layer.first[i + 1])).map(Math.exp));
 }
 
 /** The token with the largest logit of every sequence. */

@@ -3,9 +3,10 @@
 //   total(state) -> number         steps after which a run is finished; 0 where nothing runs
 //   advance(run, count)            takes steps, in place
 //   build(ui) -> draw(state, run)  makes plots once, and says how they are drawn
-//   summary(state, run) -> string  what a reader who does not see the plots should know
+//   summary(state, run, ui) -> string  what a reader who does not see the plots should know
 //   python(state) -> string        the same with svmlib
 //   mend(state) -> state           what fields owe each other (optional)
+//   update(state, before, run) -> boolean   whether the run stands, with what had to be changed (optional)
 
 import { addressWith, cleanState, initialState, stateFromAddress, stateFromText } from "./state.mjs";
 import { element, shortNumber } from "./plot.mjs";
@@ -37,6 +38,8 @@ function mount(figure, model, el) {
 
   const ui = {
     spec, inPage,
+    /** Numbers that Python brings along. */
+    table: model.get("table"),
     get state() { return state; },
     get run() { return run; },
     /** Change fields of the state: the run starts again, and is taken to its end. */
@@ -133,7 +136,7 @@ function mount(figure, model, el) {
   function show() {
     draw(state, run);
     buttons.play.textContent = mode === "play" ? "Pause" : "Run";
-    const words = figure.summary(state, run);
+    const words = figure.summary(state, run, ui);
     if (summary.textContent !== words) summary.textContent = words;
     root.dataset.step = run.step;
     root.dataset.mode = mode;
@@ -151,10 +154,10 @@ function mount(figure, model, el) {
 
   function adopt(raw, next, { save = true } = {}) {
     stop();
-    const cleaned = clean(raw);
+    const cleaned = clean(raw), before = state;
     state = cleaned.state;
     note.replaceChildren();
-    run = figure.start(state);
+    if (!run || !figure.update?.(state, before, run)) run = figure.start(state);
     controls.show(state);
     mode = next;
     schedule();

@@ -116,6 +116,11 @@ export function stateFromAddress(href, spec) {
   return text === null ? null : stateFromText(spec, text);
 }
 
+/** Whether two states differ in nothing but the named fields (and the name of the preset). */
+export function differOnlyIn(a, b, names) {
+  return Object.keys(a).every((key) => key === "preset" || names.includes(key) || equal(a[key], b[key]));
+}
+
 /** A state drawn at random within bounds, for tests; `random` gives numbers in [0, 1). */
 export function randomState(spec, random) {
   const number = (f) => (f.scale === "log" ? f.min * (f.max / f.min) ** random() : f.min + random() * (f.max - f.min));

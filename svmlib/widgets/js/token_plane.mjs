@@ -1,8 +1,9 @@
 // The token plane: tokens and queries to drag, paths of W z_i and K Q^T z_i, the SVMs' rays, correlations.
 
-import { advance, attentionOf, compileProblem, correlation, matrixOf, scoresOf, selectedBy, startDirect, startFactored } from "./attention.mjs";
+import { advance, attentionOf, compileProblem, correlation, matrixOf, selectedBy, startDirect, startFactored } from "./attention.mjs";
 import { frobeniusSVM, nuclearSVM } from "./svm.mjs";
 import { typedNumber } from "./figure.mjs";
+import { instanceOf, instancePython, mendInstance, round } from "./instance.mjs";
 import { axes, element, handle, legend, shortNumber } from "./plot.mjs";
 
 const NAMES = { W: "W", KQ: "(K, Q)" };
@@ -10,27 +11,10 @@ const NORMS = { W: "Frobenius", KQ: "nuclear" };
 const SHAPES = ["dot", "square", "diamond", "dot"];
 const RECORDS = 24; // a decade of iterations
 
-export const figure = { start, total: (state) => state.steps, advance: advanceAll, build, summary, python, mend };
-
-const headScores = ({ X, v }) => X.map((tokens) => tokens.map((x) => round(x[0] * v[0] + x[1] * v[1])));
-const round = (x) => Math.round(x * 1e4) / 1e4; // what a hand sets needs no more digits
-
-/** A query for every sequence and, where scores are set by hand, one for every token: at first the head's. */
-function mend(state) {
-  const z = state.X.map((_, i) => state.z[i] ?? [1, 0]);
-  if (state.scoring === "head") return { ...state, z, scores: [[0]] };
-  const known = state.scores.length > 1 || state.X.length === 1 ? state.scores : [];
-  const scores = headScores(state).map((row, i) => row.map((s, t) => known[i]?.[t] ?? Math.max(-5, Math.min(5, s))));
-  return { ...state, z, scores };
-}
-
-function problemOf({ X, z, v, scoring, scores }) {
-  const own = scoring === "own" ? scores : X.map((tokens) => tokens.map((x) => x[0] * v[0] + x[1] * v[1]));
-  return { X, z, scores: own };
-}
+export const figure = { start, total: (state) => state.steps, advance: advanceAll, build, summary, python, mend: mendInstance };
 
 function start(state) {
-  const layer = compileProblem(problemOf(state));
+  const layer = compileProblem(instanceOf(state));
   const rule = { rate: state.rate, normalized: state.rule === "normalised", loss: state.loss };
   const run = { step: 0, layer, rule, optimal: layer.optimal, sides: {}, steps: [] };
   if (state.show !== "KQ") run.sides.W = { weights: startDirect(layer, state.W0) };
@@ -258,16 +242,7 @@ function summary(state, run) {
 }
 
 function python(state) {
-  const f = (value) => JSON.stringify(value);
-  const lengths = state.X.map((x) => x.length), T = Math.max(...lengths);
-  const pad = (rows, fill) => rows.map((row) => [...row, ...Array(T - row.length).fill(fill)]);
-  const { scores } = problemOf(state);
-  const ragged = lengths.some((k) => k < T);
-  const mask = ragged ? `, mask=${f(pad(lengths.map((k) => Array(k).fill(1)), 0))}` : "";
-  const data = state.scoring === "head" && !ragged
-    ? [`p = sv.data.Problem(X=${f(state.X)}, z=${f(state.z)}, y=${f(state.X.map(() => 1))}, v=${f(state.v)})`]
-    : [`keys = ${f(pad(state.X, [0, 0]))}`, `scores = ${f(pad(scores, 0))}`,
-      `p = sv.data.Problem(np.array(scores)[..., None], ${f(state.z)}, ${f(state.X.map(() => 1))}, [1.0], keys=keys${mask})`];
+  const { f, data } = instancePython(state);
   const rule = state.rule === "normalised" ? `sv.dynamics.normalized(${state.rate})` : `sv.dynamics.gradient_descent(${state.rate})`;
   const starts = { W: `sv.attention.Direct(np.array(${f(state.W0)}, float))`, KQ: `sv.attention.Factored(np.array(${f(state.K0)}, float), np.array(${f(state.Q0)}, float))` };
   const sides = Object.keys(NAMES).filter((name) => state.show === "both" || state.show === name);
