@@ -37,7 +37,7 @@ class Composition(LiveFigure):
     --------
     >>> import svmlib as sv
     >>> sv.widgets.Composition(preset="all").best().round(3)
-    array([0.337, 0.304, 0.221, 0.137])
+    array([0.338, 0.304, 0.221, 0.138])
     """
 
     figure = "composition"
