@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 from urllib.parse import quote
@@ -179,13 +181,18 @@ def test_with_reduced_motion_no_frame_is_shown_between(open_figure, name):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_code_for_python_runs_and_a_run_can_be_paused(open_figure, name, tmp_path):
+def test_code_for_python_runs_and_a_run_can_be_paused(open_figure, name):
     page, log, root = open_figure(name)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     root.get_by_role("button", name="Copy as Python").click()
     page.wait_for_function("document.querySelector('.live-note').textContent !== ''")
     code = page.evaluate("navigator.clipboard.readText()")
-    exec(compile(code, "copied", "exec"), {})
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, "copied", "exec"), {})
+    if name in ("token-plane", "regularisation-path"):  # the page says the same numbers
+        said = root.locator(".live-summary").inner_text()
+        for number in re.findall(r"0\.9\d{4,}", printed.getvalue()):
+            assert f"{float(number):.4f}" in said, (number, said)
     run = root.get_by_role("button", name="Run", exact=True)
     if run.count():
         run.click()
@@ -223,6 +230,53 @@ def test_tokens_move_by_mouse_and_by_keys(open_figure):
     assert root.get_by_role("button", name=re.compile("^Token ")).count() == count
     sane(root)
     clean(log)
+
+
+def test_a_run_pauses_off_screen_and_goes_on(open_figure):
+    page, log, root = open_figure("token-plane", "1;steps:20000")
+    root.get_by_label("Speed").select_option("1")
+    root.get_by_role("button", name="Run", exact=True).click()
+    page.evaluate("document.querySelector('article').scrollIntoView()")
+    page.wait_for_timeout(300)
+    seen = [root.get_attribute("data-step")]
+    page.wait_for_timeout(300)
+    seen.append(root.get_attribute("data-step"))
+    assert seen[0] == seen[1] and root.get_attribute("data-mode") == "play"
+    root.scroll_into_view_if_needed()
+    page.wait_for_function("([e, k]) => e.dataset.step !== k", arg=[root.element_handle(), seen[1]])
+    clean(log)
+
+
+def test_a_finger_moves_a_token(browser, base):
+    context = browser.new_context(has_touch=True, viewport={"width": 400, "height": 900})
+    try:
+        page = context.new_page()
+        page.goto(base + PAGES["token-plane"])
+        page.wait_for_function("document.documentElement.dataset.live === 'ready'")
+        token = page.get_by_role("button", name=re.compile("^Token 1 of sequence 1"))
+        token.scroll_into_view_if_needed()
+        before, box = token.get_attribute("aria-label"), token.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        touch = context.new_cdp_session(page)
+        for kind, dx in (("touchStart", 0), ("touchMove", 15), ("touchMove", 30), ("touchEnd", None)):
+            points = [] if dx is None else [{"x": x + dx, "y": y}]
+            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        page.wait_for_timeout(300)
+        assert token.get_attribute("aria-label") != before
+    finally:
+        context.close()
+
+
+def test_the_phase_diagram_opens_an_instance_in_the_token_plane(open_figure):
+    page, _, root = open_figure("phase-diagram")
+    link = root.get_by_role("link", name=re.compile("local"))
+    link.click()
+    page.wait_for_function("document.documentElement.dataset.live === 'ready'")
+    plane = page.locator('section.live[aria-label="Token plane"]')
+    plane.scroll_into_view_if_needed()
+    settled(page, plane)
+    assert "not all optimal" in plane.locator(".live-summary").inner_text()
+    assert plane.locator(".live-note").inner_text() == ""
 
 
 def test_sixty_frames_a_second_at_ten_thousand_steps(open_figure):
