@@ -66,7 +66,9 @@ def settled(page, root):
 
 
 def clean(log):
-    assert log.errors == [] and log.offsite == [] and log.failed == [], (log.errors, log.offsite, log.failed)
+    # a changed address makes the browser ask for the icon again, and leaving the page ends that
+    failed = [url for url in log.failed if not url.endswith("favicon.svg")]
+    assert log.errors == [] and log.offsite == [] and failed == []
 
 
 def sane(root):
@@ -174,8 +176,7 @@ def test_with_reduced_motion_no_frame_is_shown_between(open_figure, name):
         root.element_handle(),
     )
     run.click()
-    page.wait_for_timeout(300)
-    settled(page, root)
+    page.wait_for_function("window.steps.length > 0")
     assert set(page.evaluate("window.steps")) == {last}
     clean(log)
 
@@ -190,11 +191,15 @@ def test_code_for_python_runs_and_a_run_can_be_paused(open_figure, name):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, "copied", "exec"), {})
     if name in ("token-plane", "regularisation-path"):  # the page says the same numbers
-        said = root.locator(".live-summary").inner_text()
-        for number in re.findall(r"0\.9\d{4,}", printed.getvalue()):
-            assert f"{float(number):.4f}" in said, (number, said)
+        said = [
+            float(x)
+            for x in re.findall(r"correlation .*?(0\.\d{5})", root.locator(".live-summary").inner_text())
+        ]
+        ours = [float(x) for x in re.findall(r"(0\.\d{6,})\n", printed.getvalue())]
+        assert ours == pytest.approx(said, abs=1e-4) and len(ours) == 2
     run = root.get_by_role("button", name="Run", exact=True)
     if run.count():
+        root.get_by_label("Speed", exact=True).select_option("1")
         run.click()
         root.get_by_role("button", name="Pause").click()
         assert root.get_attribute("data-mode") == "idle"
@@ -234,7 +239,7 @@ def test_tokens_move_by_mouse_and_by_keys(open_figure):
 
 def test_a_run_pauses_off_screen_and_goes_on(open_figure):
     page, log, root = open_figure("token-plane", "1;steps:20000")
-    root.get_by_label("Speed").select_option("1")
+    root.get_by_label("Speed", exact=True).select_option("1")
     root.get_by_role("button", name="Run", exact=True).click()
     page.evaluate("document.querySelector('article').scrollIntoView()")
     page.wait_for_timeout(300)
@@ -282,7 +287,7 @@ def test_the_phase_diagram_opens_an_instance_in_the_token_plane(open_figure):
 def test_sixty_frames_a_second_at_ten_thousand_steps(open_figure):
     """At the quickest pace; a busy machine may be slower, ten times slower is a fault."""
     page, _, root = open_figure("token-plane", "1;steps:20000")
-    root.get_by_label("Speed").select_option("1000")
+    root.get_by_label("Speed", exact=True).select_option("1000")
     root.get_by_role("button", name="Run", exact=True).click()
     frames, steps = page.evaluate(
         """(e) => new Promise((done) => {

@@ -146,7 +146,8 @@ function summary(state, run) {
     const sure = Math.min(...attentionOf(run.layer, side.now.W).map((s, i) => s[run.layer.optimal[i]]));
     const where = side.now.inside ? ", inside its ball" : "";
     if (side.svm.status !== "solved") return `${NAMES[name]}${where} gives the optimal tokens ${shortNumber(sure)} or more; they cannot be separated.`;
-    return `${NAMES[name]}${where} has correlation ${correlation(side.now.W, side.svm.W).toFixed(5)} with its SVM, ${shortNumber(100 * margin(run.layer, side.now.W, state.radius))} % of its margin, and gives the optimal tokens ${shortNumber(sure)} or more.`;
+    const alike = correlation(side.now.W, side.svm.W);
+    return `${NAMES[name]}${where} has ${Number.isNaN(alike) ? "no direction" : `correlation ${alike.toFixed(5)} with its SVM`}, ${shortNumber(100 * margin(run.layer, side.now.W, state.radius))} % of its margin, and gives the optimal tokens ${shortNumber(sure)} or more.`;
   });
   return `At radius ${shortNumber(state.radius)} in units of the SVM's norm: ${parts.join(" ")}`;
 }
