@@ -92,7 +92,8 @@ def test_a_figure_starts_reads_well_and_fits(open_figure, name, width, scheme):
     assert not root.locator(".live-note").inner_text()
     assert page.locator("figure:has(.live) img:visible").count() == 0
     assert too_wide(page) == []
-    assert violations(page) == []
+    if scheme == "light":  # pages are tested in both; here with the figure drawn
+        assert violations(page) == []
     clean(log)
 
 
@@ -117,10 +118,11 @@ def test_states_drawn_at_random_do_no_harm(open_figure, name):
     assert len(set(texts)) == 20
     for text in texts:
         root.evaluate("(e, text) => e.dispatchEvent(new CustomEvent('live-open', {detail: text}))", text)
-        page.wait_for_timeout(50)
-        settled(page, root)
+        page.wait_for_timeout(120)  # a long run is broken off by the next state
         sane(root)
         assert root.locator(".live-note").inner_text() == "", text
+    settled(page, root)
+    sane(root)
     page.wait_for_timeout(400)
     assert name in page.url  # the last of them stands in the address
     clean(log)

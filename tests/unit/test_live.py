@@ -164,7 +164,7 @@ def test_the_phase_diagrams_examples_have_the_fate_they_stand_for():
     table = sv.widgets.PhaseDiagram().table
     seen = set()
     for row in table["examples"]:
-        for cell in row[::3]:
+        for cell in row[::6]:
             for fate, example in cell.items():
                 if example is None:
                     continue
