@@ -28,6 +28,13 @@ test("a saddle and a minimum at finite p, where the theory's counter-examples ha
   assert.ok(a > 0 && a * c - b * b > 0);
 });
 
+test("a narrow valley leads out to the best token, from beyond the saddle only", () => {
+  const X = [[[1.69, 0.49], [2.98, 0.71], [0.05, -2.27], [1.19, 0.37], [-0.42, -0.12], [-0.58, 0.99]]];
+  const layer = layerOf(X, [[0.57, 0.38, 0.23, 0.54, 0.63, 0.04]]);
+  assert.equal(endOf(layer, [-5, -1], "logistic"), "4");
+  assert.equal(endOf(layer, [-1, -0.3], "logistic"), "flat");
+});
+
 test("no flat point where the theory excludes one", () => {
   for (const loss of ["logistic", "exponential", "linear"]) assert.deepEqual(flatPoints(WRONG, loss, 8), []);
 });

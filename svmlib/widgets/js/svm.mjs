@@ -199,29 +199,7 @@ export function nuclearSVM(layer, selected) {
     else hi = theta;
     if (hi - lo < 1e-15) break;
   }
-  const edge = polished(rows, best);
-  const w = edge.w, t = Math.max(Math.hypot(w[0], w[1]), Math.hypot(w[2], w[3]));
-  const total = edge.multipliers.reduce((a, b) => a + b, 0);
-  return solution(layer, constraints, w, edge.multipliers.map((l) => (l * 2 * t) / total), "nuc");
-}
-
-// At an end of the interval one of |p|, |q| has no weight, and the program above is singular: there the
-// conditions of optimality with the active rows are solved as they stand.
-function polished(rows, found) {
-  const [p, q] = [Math.hypot(found.w[0], found.w[1]), Math.hypot(found.w[2], found.w[3])];
-  if (Math.abs(p - q) < 1e-7 * Math.max(p, q)) return found;
-  const weight = p > q ? [1, 1, 0, 0] : [0, 0, 1, 1];
-  const active = rows.map((_, j) => j).filter((j) => found.multipliers[j] > 0);
-  const m = active.length;
-  const A = Array.from({ length: 4 + m }, () => Array(4 + m).fill(0));
-  for (let k = 0; k < 4; k++) {
-    A[k][k] = weight[k];
-    active.forEach((j, i) => { A[k][4 + i] = -rows[j][k]; A[4 + i][k] = rows[j][k]; });
-  }
-  const x = gauss(A, [0, 0, 0, 0, ...active.map(() => 1)]);
-  if (!x || x.slice(4).some((l) => l < -1e-9)) return found;
-  const w = x.slice(0, 4);
-  if (rows.some((r) => dot4(r, w) < 1 - FEASIBLE)) return found;
-  const multipliers = rows.map((_, j) => (active.includes(j) ? Math.max(0, x[4 + active.indexOf(j)]) : 0));
-  return { w, multipliers };
+  const { w } = best, t = Math.max(Math.hypot(w[0], w[1]), Math.hypot(w[2], w[3]));
+  const total = best.multipliers.reduce((a, b) => a + b, 0);
+  return solution(layer, constraints, w, best.multipliers.map((l) => (l * 2 * t) / total), "nuc");
 }
